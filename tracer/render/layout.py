@@ -248,7 +248,8 @@ def fold(found: Sequence[Line], prefix: str = "") -> tuple[Line | Repeat, ...]:
         if not head:
             items += body
             continue
-        sign, others = _sign(body, head), []
+        sign = _sign(body, head)
+        others: list[tuple[str, tuple[Line, ...]]] = []
         while at < len(runs) and runs[at][0] == _next(head, len(others) + 1) and _sign(runs[at][1], runs[at][0]) == sign:
             others.append(runs[at])
             at += 1
