@@ -48,7 +48,8 @@ class Sum:
     __slots__ = ("parts", "size")
 
     def __init__(self, parts: "tuple[Term, ...]") -> None:
-        self.parts, self.size = parts, sum(p.size for p in parts)
+        self.parts = parts
+        self.size: int = sum(p.size for p in parts)
 
 
 Atom = Sym | Var | Sum
@@ -78,6 +79,11 @@ ONE = Term(1, 1, ())
 """An axis of size 1 that stands for nothing (`unsqueeze`, `keepdim`)."""
 
 
+def _parts(t: Term) -> tuple[Term, ...]:
+    first = t.atoms[0] if len(t.atoms) == 1 and t.num == t.den == 1 else None
+    return first.parts if isinstance(first, Sum) else (t,)
+
+
 def number(n: int) -> Term:
     """Return the term of a bare number: the 3 of `[B, T, 3, H, D]`."""
     return ONE if n == 1 else Term(n, 1, ())
@@ -101,6 +107,7 @@ class Space:
             known["H/G"] = known["H"] // known["G"]
         self._joined = {pair: whole for whole, pair in self._split.items()}
         self._options: dict[int, tuple[Term, ...]] = {}
+        self._open: list[Var] = []  # axes of parameters, named at the end by their only option
 
     # ------------------------------------------------------------ making terms
 
@@ -119,7 +126,11 @@ class Space:
 
     def feature(self, size: int) -> Term:
         """Return a parameter's axis: its declared sizes are the only names it can have by itself."""
-        return ONE if size == 1 else Term(1, 1, (Var(size, self.options(size) or None),))
+        if size == 1:
+            return ONE
+        var = Var(size, self.options(size) or None)
+        self._open.append(var)
+        return Term(1, 1, (var,))
 
     def product(self, terms: Iterable[Term]) -> Term:
         """Multiply axes in order: `(B T)`."""
@@ -134,7 +145,7 @@ class Space:
         """Join axes end to end: `S+T`; adjacent parts of one axis add up (`D/2+D/2` is `D`)."""
         parts: list[Term] = []
         for t in (self.walk(t) for t in terms if t.size):
-            for p in t.atoms[0].parts if self._is_sum(t) else (t,):
+            for p in _parts(t):
                 last = parts[-1] if parts else None
                 if last is not None and (last.atoms == p.atoms):
                     parts[-1] = Term(last.num * p.den + p.num * last.den, last.den * p.den, p.atoms)
@@ -184,7 +195,8 @@ class Space:
                 break
         else:
             return term
-        num, den, atoms = term.num, term.den, []
+        num, den = term.num, term.den
+        atoms: list[Atom] = []
         for atom in term.atoms:
             if type(atom) is Var and atom.bound is not None:
                 inner = atom.bound = self.walk(atom.bound)
@@ -319,10 +331,10 @@ class Space:
         if var and var.options and len(var.options) == 1:
             var.bound = var.options[0]
 
-    def solve(self, variables: Iterable[Var]) -> None:
+    def solve(self) -> None:
         """After the pass: give each variable its only option, and solve the equations until nothing moves."""
         self._solve_equations()
-        for v in variables:
+        for v in self._open:
             if v.bound is None and v.options and len(v.options) == 1:
                 v.bound = v.options[0]
                 self._solve_equations()
@@ -614,7 +626,7 @@ def _evaluate(tree: tuple[object, ...], sizes: Mapping[str, int]) -> int | None:
     if kind == "sum":
         return sum(known)
     top = known[0] * int(tree[2])  # type: ignore[call-overload]
-    return top // int(tree[3]) if top % int(tree[3]) == 0 else None  # type: ignore[call-overload, no-any-return]
+    return top // int(tree[3]) if top % int(tree[3]) == 0 else None  # type: ignore[call-overload]
 
 
 def _ratio(name: str, sizes: Mapping[str, int]) -> int | None:

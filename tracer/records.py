@@ -5,7 +5,7 @@ gets after the axes have been named. Naming is left to `namer`, showing to `rend
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 __all__ = ["Call", "Fact", "Failure", "Line", "Log", "Op", "Ref", "Site", "Slice", "Source", "TensorInfo"]
 
@@ -112,7 +112,7 @@ class Ref:
     """Stands for a tensor in recorded arguments: `Ref.at(i)` is fact number `i` of the log; compared by identity."""
 
     __slots__ = ("fact",)
-    _pool: "list[Ref]" = []
+    _pool: ClassVar["list[Ref]"] = []
 
     def __init__(self, fact: int) -> None:
         self.fact = fact
