@@ -120,11 +120,15 @@ def gpt(blocks: int = 2, sizes: dict[str, int] | None = None) -> tuple[Op, ...]:
 def block(m: Maker, x: TensorInfo, path: str) -> TensorInfo:
     """Add the operations of one pre-norm block."""
     at = (51, "x = x + self.attn(self.ln_1(x))")
-    y = m.op("layer_norm", [x, m.tensor("C"), m.tensor("C")], m.tensor("B T C", memory="new"), at, module=f"{path}.ln_1")
+    y = m.op(
+        "layer_norm", [x, m.tensor("C"), m.tensor("C")], m.tensor("B T C", memory="new"), at, module=f"{path}.ln_1"
+    )
     y = attention(m, replace(y, variable="x"), f"{path}.attn")
     x = m.op("add", [x, y], m.tensor("B T C", "x", memory="new"), at, module=path)
     at = (52, "x = x + self.mlp(self.ln_2(x))")
-    y = m.op("layer_norm", [x, m.tensor("C"), m.tensor("C")], m.tensor("B T C", memory="new"), at, module=f"{path}.ln_2")
+    y = m.op(
+        "layer_norm", [x, m.tensor("C"), m.tensor("C")], m.tensor("B T C", memory="new"), at, module=f"{path}.ln_2"
+    )
     at = (43, "return self.c_proj(self.act(self.c_fc(x)))")
     y = replace(y, variable="x")
     y = m.op("linear", [y, m.tensor("M C")], m.tensor("B T M", memory="new"), at, module=f"{path}.mlp.c_fc")
@@ -153,7 +157,9 @@ def attention(m: Maker, x: TensorInfo, path: str) -> TensorInfo:
     masked = m.tensor("B H T T", "scores", memory="new", origins=origins)
     s = m.op("masked_fill", [s, mask], masked, at, module=path, args=(float("-inf"),))
     at = (27, "weights = F.softmax(scores, dim=-1)")
-    w = m.op("softmax", [s], m.tensor("B H T T", "weights", memory="new", origins=origins), at, module=path, args=("dim=-1",))
+    w = m.op(
+        "softmax", [s], m.tensor("B H T T", "weights", memory="new", origins=origins), at, module=path, args=("dim=-1",)
+    )
     heads = m.op("matmul", [w, v], m.tensor("B H T D", "heads", memory="new"), (28, "heads = weights @ v"), module=path)
     at = (29, "out = heads.transpose(1, 2).contiguous().view(B, T, C)")
     o = m.op("transpose", [heads], m.tensor("B T H D", memory="view", of=heads), at, module=path, args=(1, 2))

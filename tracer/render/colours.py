@@ -1,7 +1,8 @@
-"""One fixed colour for each axis, the same in every picture; a colour is never the only sign, the name stands with it.
+"""One fixed colour for each axis, the same in every picture; never the only sign: the name stands with it.
 
-Chosen so that B, T, S, C, H, D stay apart for red-, green- and blue-blind readers (simulated after Machado, Oliveira and
-Fernandes 2009), and so that each can be read as text: contrast at least 4.5 on a page of its theme. The tests measure both.
+Chosen so that B, T, S, C, H, D stay apart for red-, green- and blue-blind readers (simulated after Machado, Oliveira
+and Fernandes 2009), and so that each can be read as text: contrast at least 4.5 on a page of its theme. The tests
+measure both.
 """
 
 import re

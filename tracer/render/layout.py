@@ -52,8 +52,8 @@ class Sheet:
 def owner(op: Op) -> str:
     """Return the module whose code holds the line that ran this operation.
 
-    `q = self.c_attn(x)` runs a `linear` inside `attn.c_attn`; the line itself belongs to `attn`. Told by the text of the
-    line, which calls the inner module by its name; where it does not, the operation's own module.
+    `q = self.c_attn(x)` runs a `linear` inside `attn.c_attn`; the line itself belongs to `attn`. Told by the text of
+    the line, which calls the inner module by its name; where it does not, the operation's own module.
     """
     code = op.source.code if op.source else ""
     parts = op.module.split(".")
@@ -65,7 +65,7 @@ def owner(op: Op) -> str:
 
 
 def lines(ops: Iterable[Op]) -> tuple[Line, ...]:
-    """Group operations that ran one after another by the line of code that ran them, one group for each pass over it."""
+    """Group operations that ran one after another by the line that ran them, one group for each pass over it."""
     found: list[Line] = []
     for (source, module), run in groupby(ops, key=lambda op: (op.source, owner(op))):
         batch = tuple(run)
@@ -77,8 +77,8 @@ def lines(ops: Iterable[Op]) -> tuple[Line, ...]:
 def _period(ops: tuple[Op, ...]) -> int:
     """Return how many operations one pass over the line takes.
 
-    A line in a loop may follow directly on itself. A pass ends where a variable is assigned; so the shortest stretch that
-    ends so and then repeats to the end is one pass (`x = x + w` three times), and `y = x + x + x` stays one.
+    A line in a loop may follow directly on itself. A pass ends where a variable is assigned; so the shortest stretch
+    that ends so and then repeats to the end is one pass (`x = x + w` three times), and `y = x + x + x` stays one.
     """
     signs = [(op.name, tuple(out.variable for out in op.outputs), len(op.inputs), op.parent is None) for op in ops]
     for period in range(1, len(ops)):
@@ -101,7 +101,7 @@ def place(source: Source | None) -> str:
 
 @dataclass(frozen=True)
 class Step:
-    """One operation in a chain. `sign`: its operator (`@`, `+`), or ""; `others`: its operands beside the chain's own."""
+    """One operation in a chain; `sign` is its operator (`@`, `+`) or "", `others` its operands beside the chain's."""
 
     op: Op
     sign: str
@@ -126,7 +126,9 @@ _SIGNS = {
 }
 _DATA_INPUTS = {
     **dict.fromkeys(("linear", "embedding", "layer_norm", "rms_norm", "group_norm", "batch_norm", "instance_norm"), 1),
-    **dict.fromkeys(("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "prelu", "embedding_bag"), 1),
+    **dict.fromkeys(
+        ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "prelu", "embedding_bag"), 1
+    ),
     **dict.fromkeys(("rnn_tanh", "rnn_relu", "lstm", "gru"), 1),
     **{"bilinear": 2, "multi_head_attention_forward": 3},
 }
@@ -173,7 +175,7 @@ def _chain(start: TensorInfo | None, steps: tuple[Step, ...]) -> Chain:
 
 
 def told_apart(chain: Chain) -> str:
-    """Return the label with origins, where a name stands twice for the first time: `[B, H, T of q, T of k]`; else ""."""
+    """Return the label with origins where a name stands twice for the first time: `[B, H, T of q, T of k]`."""
     known = chain.start.origins if chain.start else ()
     for step in chain.steps:
         for out in step.op.outputs:
@@ -250,7 +252,9 @@ def fold(found: Sequence[Line], prefix: str = "") -> tuple[Line | Repeat, ...]:
             continue
         sign = _sign(body, head)
         others: list[tuple[str, tuple[Line, ...]]] = []
-        while at < len(runs) and runs[at][0] == _next(head, len(others) + 1) and _sign(runs[at][1], runs[at][0]) == sign:
+        while (
+            at < len(runs) and runs[at][0] == _next(head, len(others) + 1) and _sign(runs[at][1], runs[at][0]) == sign
+        ):
             others.append(runs[at])
             at += 1
         inside = fold(body, head)

@@ -102,7 +102,9 @@ def from_json(text: str) -> Sheet:
     if data.get("format", _text) != FORMAT:
         raise TraceFileError(f'This is not a saved trace: its "format" is not "{FORMAT}".')
     if (version := data.get("version", _whole)) != VERSION:
-        raise TraceFileError(f"This trace is saved in version {version} of the format; this release reads version {VERSION}.")
+        raise TraceFileError(
+            f"This trace is saved in version {version} of the format; this release reads version {VERSION}."
+        )
     sources = data.get("sources", _list(_source))
     tensors = data.get("tensors", _list(_read_tensor))
     ops = data.get("ops", _list(lambda value, where: _op(value, where, tensors, sources)))
@@ -209,7 +211,12 @@ def _argument(value: Any, where: str) -> Any:
         return tuple(_argument(v, where) for v in value)
     if isinstance(value, dict) and value.keys() == {"float"} and value["float"] in ("inf", "-inf", "nan"):
         return float(value["float"])
-    if isinstance(value, dict) and value.keys() == {"slice"} and isinstance(value["slice"], list) and len(value["slice"]) == 3:
+    if (
+        isinstance(value, dict)
+        and value.keys() == {"slice"}
+        and isinstance(value["slice"], list)
+        and len(value["slice"]) == 3
+    ):
         return Slice(*(_argument(v, where) for v in value["slice"]))
     raise _wrong(where, "a number, text or a list of them", value)
 

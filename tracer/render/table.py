@@ -1,23 +1,29 @@
 """A few tensors of a trace, chosen by name, in one table: what, shape by name, sizes, elements, bytes, memory, line."""
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
+from unicodedata import east_asian_width
 
+from ..costs import item_size
 from ..records import Op, TensorInfo
 from ..speech import say
-from .html import concrete_html, document_style, esc, label_html
+from .html import esc, label_html, style
 from .layout import concrete, memory_word, place, plain
 
-__all__ = ["Row", "Table", "row"]
+__all__ = ["HEADS", "Row", "Table", "rows"]
+
+
+HEADS = ("what", "variable", "shape by name", "sizes", "elements", "bytes", "type", "memory", "line")
+_SHAPE = HEADS.index("shape by name")
 
 
 @dataclass(frozen=True)
 class Row:
-    """One row: tensors of one shape and type, and the operations that made them (None for an input)."""
+    """One row: tensors of one shape and type, each with the operation that made it (None for an input)."""
 
     what: str
+    variables: tuple[str, ...]
     tensors: tuple[TensorInfo, ...]
     ops: tuple[Op | None, ...]
 
@@ -25,18 +31,17 @@ class Row:
     def cells(self) -> tuple[str, ...]:
         """The cells as text, in the order of HEADS."""
         info, count = self.tensors[0], len(self.tensors)
-        each = f"{count} x " if count > 1 else ""
-        size = item_size(info.dtype)
         elements = prod(info.shape)
+        each = f"{count} x " if count > 1 else ""
         return (
             self.what,
-            ", ".join(_distinct(t.variable or "" for t in self.tensors)),
+            ", ".join(self.variables),
             info.label,
-            concrete(info) if info.shape else say("one number"),
+            concrete(info),
             f"{each}{elements:,}",
-            say("{each}{n:,} B", each=each, n=elements * size) if size else "?",
-            f"{info.dtype.removeprefix('torch.')}",
-            ", ".join(_distinct(memory_word(op) if op else say("input") for op in self.ops)),
+            f"{each}{elements * item_size(info.dtype):,}",
+            info.dtype.removeprefix("torch."),
+            ", ".join(_distinct(say(memory_word(op)) if op else say("input") for op in self.ops)),
             self._lines(),
         )
 
@@ -45,11 +50,8 @@ class Row:
         text = ""
         for where in _distinct(place(op.source) for op in self.ops if op):
             file, _, line = where.rpartition(":")
-            text += f", {line}" if text.startswith(f"{file}:") else f"{'; ' if text else ''}{where}"
+            text += f", {line}" if file and text.startswith(f"{file}:") else f"{'; ' if text else ''}{where}"
         return text
-
-
-HEADS = ("what", "variable", "shape by name", "sizes", "elements", "memory size", "type", "memory", "line")
 
 
 @dataclass(frozen=True)
@@ -60,19 +62,43 @@ class Table:
     caption: str = ""
 
     def __str__(self) -> str:
-        cells = [tuple(say(h) for h in HEADS), *(r.cells for r in self.rows)]
-        widths = [max(len(line[i]) for line in cells) for i in range(len(HEADS))]
-        lines = ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in cells]
-        lines.insert(1, "  ".join("-" * w for w in widths))
-        return "\n".join(plain(line) for line in ([self.caption] if self.caption else []) + lines)
+        cells = [tuple(map(say, HEADS)), *(tuple(map(plain, row.cells)) for row in self.rows)]
+        widths = [max(_width(line[i]) for line in cells) for i in range(len(HEADS))]
+        rule = "  ".join("-" * w for w in widths)
+        lines = [
+            "  ".join(c + " " * (w - _width(c)) for c, w in zip(line, widths, strict=True)).rstrip() for line in cells
+        ]
+        return "\n".join([*([plain(self.caption)] if self.caption else []), lines[0], rule, *lines[1:]])
 
     def _repr_html_(self) -> str:
-        heads = "".join(f'<th scope="col">{esc(say(h))}</th>' for h in HEADS)
-        body = "".join(_row_html(r) for r in self.rows)
+        heads = "".join(f'<th scope="col">{esc(say(head))}</th>' for head in HEADS)
+        body = "".join(_row_html(row) for row in self.rows)
         caption = f"<caption>{esc(self.caption)}</caption>" if self.caption else ""
-        symbols = {a for r in self.rows for t in r.tensors for a in t.axes}
-        return (
-            f'<div class="shape-tracer">{document_style(symbols)}<div class="st-scroll" tabindex="0" role="region" '
-            f'aria-label="{esc(self.caption or say("tensors"))}"><table class="st-t st-list">{caption}'
-            f"<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div></div>"
-        )
+        axes = {axis for row in self.rows for info in row.tensors for axis in info.axes}
+        table = f'<table class="st-t st-list">{caption}<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>'
+        return f'<div class="shape-tracer">{style(axes)}{table}</div>'
+
+
+def _row_html(row: Row) -> str:
+    first, *rest = row.cells
+    cells = [f'<th scope="row">{esc(first)}</th>']
+    for i, (head, cell) in enumerate(zip(HEADS[1:], rest, strict=True), start=1):
+        text = f'<span class="st-l">{label_html(cell)}</span>' if i == _SHAPE else esc(cell)
+        cells.append(f'<td data-h="{esc(say(head))}">{text}</td>')
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def _distinct(words: Iterable[str]) -> list[str]:
+    return [word for word in dict.fromkeys(words) if word]
+
+
+def _width(text: str) -> int:
+    """Return the columns that a text takes in a terminal, where Korean letters take two."""
+    return sum(2 if east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def rows(what: str, picked: Sequence[tuple[str, TensorInfo, Op | None]]) -> list[Row]:
+    """Return one row for all tensors where they are alike (names, sizes, type, memory), else one for each."""
+    signs = {(info.label, info.shape, info.dtype, memory_word(op) if op else "") for _, info, op in picked}
+    groups = [picked] if len(signs) == 1 else [[one] for one in picked]
+    return [Row(what, *map(tuple, zip(*group, strict=True))) for group in groups if group]

@@ -4,7 +4,21 @@ from collections.abc import Iterable, Sequence
 
 from ..records import Line, Op, TensorInfo
 from ..speech import say, say_count
-from .layout import MEMORY_WORDS, Chain, Repeat, Sheet, Step, chains, fold, header_sizes, lines, memory_word, place, plain, told_apart
+from .layout import (
+    MEMORY_WORDS,
+    Chain,
+    Repeat,
+    Sheet,
+    Step,
+    chains,
+    fold,
+    header_sizes,
+    lines,
+    memory_word,
+    place,
+    plain,
+    told_apart,
+)
 
 __all__ = ["chain_text", "head_text", "summary", "to_text"]
 
