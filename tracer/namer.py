@@ -316,8 +316,14 @@ def _equation(args: tuple[Any, ...]) -> str | None:
 
 def _printable(args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], ...]) -> tuple[Any, ...]:
     """Return the arguments that are no tensors, as they would be written."""
+    while args and args[-1] is None:
+        args = args[:-1]
     plain = [_plain(a) for a in args if not _only_tensors(a)]
-    return (*plain, *(f"{k}={_plain(v)}" for k, v in kwargs if not _only_tensors(v)))
+    return (*plain, *(f"{k}={_plain(v)}" for k, v in kwargs if not (k in _INTERNAL or v is None or _only_tensors(v))))
+
+
+_INTERNAL = frozenset("_stacklevel norm_type scale_grad_by_freq sparse size_average reduce".split())
+"""Keywords that torch's own layers pass along; nobody wrote them."""
 
 
 def _only_tensors(value: Any) -> bool:
