@@ -8,6 +8,7 @@ are matched one by one; units of size 1, which no size can place, go where the c
 """
 
 import ast
+from functools import cache
 from itertools import product as every
 from math import prod
 
@@ -316,15 +317,22 @@ def _new_unit(step: Step, j: int, out: list[Axis | None], written: Written) -> A
 def written_sizes(step: Step, given: tuple[object, ...], rank: int) -> Written:
     """Return the text of each size in `view(B, T, 1, C)`, `view((B, T, C))` or `reshape(x, (B, T))`."""
     known: Written = ["-1" if n == -1 else None for n in given] if len(given) == rank else [None] * rank
+    texts = _texts(step.literals)
+    return list(texts[-rank:]) if rank and texts is not None and len(texts) >= rank else known
+
+
+@cache
+def _texts(literals: tuple[str, ...]) -> list[str] | None:
+    """Return the text of each argument, a tuple's entries one by one; None where a star hides how many there are."""
     try:
-        call = ast.parse(f"f({', '.join(step.literals)})", mode="eval").body
+        call = ast.parse(f"f({', '.join(literals)})", mode="eval").body
     except (SyntaxError, ValueError):
-        return known
+        return None
     assert isinstance(call, ast.Call)
     texts: list[str] = []
     for arg in [*call.args, *(k.value for k in call.keywords)]:
         nodes = arg.elts if isinstance(arg, ast.Tuple | ast.List) else [arg]
         if any(isinstance(n, ast.Starred) for n in nodes):
-            return known
+            return None
         texts += [ast.unparse(n) for n in nodes]
-    return list(texts[-rank:]) if rank and len(texts) >= rank else known
+    return texts
