@@ -2,6 +2,7 @@
 
 from .attention import Attention, scaled_dot_product_attention
 from .blocks import MLP, Block, LayerNorm
-from .gpt import GPT, GPTConfig
+from .config import GPTConfig
+from .gpt import GPT
 
 __all__ = ["GPT", "MLP", "Attention", "Block", "GPTConfig", "LayerNorm", "scaled_dot_product_attention"]

@@ -94,10 +94,12 @@ def _check_ids(name: str, ids: Tensor, vocab_size: int, lowest: int = 0) -> None
     Without it a GPU stops with a device-side assert that names neither id nor line, and the process must be
     started anew. The price is that each forward pass waits for the GPU once.
     """
-    if not _readable(ids) or not ids.numel():
+    if torch.compiler.is_compiling() or type(ids) is not Tensor:  # a fake tensor has its own type
         return
     # Unseen by function modes: a recording of the model shows the model, not this look at its input.
     with torch._C.DisableTorchFunction():
+        if not _readable(ids):
+            return
         low, high = (int(end) for end in ids.aminmax())
         if low >= lowest and high < vocab_size:
             return
@@ -111,10 +113,9 @@ def _check_ids(name: str, ids: Tensor, vocab_size: int, lowest: int = 0) -> None
 
 
 def _readable(ids: Tensor) -> bool:
-    """Tell whether numbers can be read: not while compiling, on meta, fake, under vmap or into a CUDA graph."""
+    """Tell whether there are numbers to read: not without any, on meta, under vmap or into a CUDA graph."""
     return (
-        not torch.compiler.is_compiling()
-        and type(ids) is Tensor
+        ids.numel() > 0
         and not ids.is_meta
         and not torch._C._are_functorch_transforms_active()
         and not (ids.is_cuda and torch.cuda.is_current_stream_capturing())
