@@ -1,6 +1,7 @@
 """What an operation costs, from its shapes alone: FLOPs of products, bytes of tensors."""
 
 from collections.abc import Sequence
+from functools import cache
 from math import prod
 
 __all__ = ["flops_of", "item_size"]
@@ -10,6 +11,7 @@ Shape = tuple[int, ...]
 _ITEM = {"bool": 1, "float64": 8, "int64": 8, "complex64": 8, "complex128": 16, "complex32": 4, "float16": 2, "bfloat16": 2}
 
 
+@cache
 def item_size(dtype: str) -> int:
     """Return the bytes of one entry of a dtype written as text (`float32`)."""
     if dtype in _ITEM:

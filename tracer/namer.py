@@ -77,6 +77,7 @@ class _Namer:
         self.unnamed: dict[str, None] = {}
         self.notices: list[tuple[Site | None, str, Callable[[], str | None]]] = []
         self.names: dict[int, str] = {}
+        self.infos: dict[int, TensorInfo] = {}
 
     def run(self) -> Named:
         views = [self._event(i, *event) for i, event in enumerate(self.log.events)]
@@ -223,7 +224,19 @@ class _Namer:
             found = self.names[id(term)] = self.space.name(term)
         return found
 
-    def _info(self, fact: int, memory: Any, made: bool) -> TensorInfo:
+    def _met(self, fact: int) -> TensorInfo:
+        """Return a tensor as an input: the record it has as an output, or one without a memory kind."""
+        found = self.infos.get(fact)
+        if found is None:
+            found = self.infos[fact] = self._info(fact, None)
+        return found
+
+    def _made_by(self, fact: int, memory: Any) -> TensorInfo:
+        """Return a tensor as an output; later operations that read it show the same record."""
+        made = self.infos[fact] = self._info(fact, memory)
+        return made
+
+    def _info(self, fact: int, memory: Any) -> TensorInfo:
         number, shape, stride, offset, storage, dtype, device = self.log.facts[fact]
         tensor = self.tensors[fact]
         names = tuple([self._name(a.term) for a in tensor.axes])
@@ -246,15 +259,15 @@ class _Namer:
             contiguous=None if stride is None else _contiguous(shape, stride),
             storage=storage,
             offset=offset,
-            memory=memory if made else None,
+            memory=memory,
             origins=origins,
             values=self.log.values.get(fact),
         )
 
     def _op(self, index: int, event: tuple[Any, ...], inputs: list[int]) -> Op:
         call, args, kwargs, outs, memory, site, module, parent = event
-        ins = tuple([self._info(f, None, made=False) for f in inputs])
-        outputs = tuple([self._info(r.fact, m, made=True) for r, m in zip(outs, memory, strict=True)])
+        ins = tuple([self._met(f) for f in inputs])
+        outputs = tuple([self._made_by(r.fact, m) for r, m in zip(outs, memory, strict=True)])
         moved = [t for t in outputs if t.memory in ("new", "in-place", None)]
         return Op(
             index=index,
@@ -316,8 +329,14 @@ def _equation(args: tuple[Any, ...]) -> str | None:
 
 def _printable(args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], ...]) -> tuple[Any, ...]:
     """Return the arguments that are no tensors, as they would be written."""
+    while args and args[-1] is None:
+        args = args[:-1]
     plain = [_plain(a) for a in args if not _only_tensors(a)]
-    return (*plain, *(f"{k}={_plain(v)}" for k, v in kwargs if not _only_tensors(v)))
+    return (*plain, *(f"{k}={_plain(v)}" for k, v in kwargs if not (k in _INTERNAL or v is None or _only_tensors(v))))
+
+
+_INTERNAL = frozenset("_stacklevel norm_type scale_grad_by_freq sparse size_average reduce".split())
+"""Keywords that torch's own layers pass along; nobody wrote them."""
 
 
 def _only_tensors(value: Any) -> bool:

@@ -11,7 +11,7 @@ from math import gcd, prod
 
 from .errors import AxesError
 
-__all__ = ["DATA", "FEATURES", "ONE", "Space", "Sum", "Sym", "Term", "Var", "parse_axes", "size_of"]
+__all__ = ["DATA", "FEATURES", "ONE", "POSITIONS", "Space", "Sum", "Sym", "Term", "Var", "number", "parse_axes", "size_of"]
 
 POSITIONS = frozenset("TSNXYL")
 DATA = POSITIONS | {"B"}
@@ -93,21 +93,26 @@ class Space:
     """The sizes of one trace, the relations between them, and the equations not yet solved."""
 
     def __init__(self, sizes: Mapping[str, int]) -> None:
-        self.sizes = complete_sizes(sizes)
+        self.sizes: dict[str, int] = {}
         self.seen: dict[str, int] = {}
         """Sizes of the symbols met so far that were not declared: B, T, S; the latest where one changes."""
         self._syms: dict[tuple[str, int], Sym] = {}
         self._split: dict[str, tuple[str, str]] = {}  # C -> (H, D), H -> (G, H/G), only where the sizes agree
         self._equations: list[tuple[Term, Term]] = []
-        known = self.sizes
+        self._options: dict[int, tuple[Term, ...]] = {}
+        self._open: list[Var] = []  # axes of parameters, named at the end by their only option
+        self._declare(sizes)
+
+    def _declare(self, sizes: Mapping[str, int]) -> None:
+        """Take in sizes, and what follows from them."""
+        known = self.sizes = complete_sizes(sizes)
+        self._options.clear()
         if {"C", "H", "D"} <= known.keys() and known["C"] == known["H"] * known["D"]:
             self._split["C"] = ("H", "D")
         if {"G", "H"} <= known.keys() and known["G"] < known["H"] and known["H"] % known["G"] == 0:
             self._split["H"] = ("G", "H/G")
             known["H/G"] = known["H"] // known["G"]
         self._joined = {pair: whole for whole, pair in self._split.items()}
-        self._options: dict[int, tuple[Term, ...]] = {}
-        self._open: list[Var] = []  # axes of parameters, named at the end by their only option
 
     # ------------------------------------------------------------ making terms
 
@@ -118,6 +123,8 @@ class Space:
             found = self._syms[name, size] = Sym(name, size)
             if name not in self.sizes:
                 self.seen[name] = size
+                if name in FEATURES:
+                    self._declare({**self.sizes, name: size})
         return Term(1, 1, (found,))
 
     def fresh(self, size: int, feature: bool = False) -> Term:
@@ -217,6 +224,20 @@ class Space:
             atoms += [b for p in pair for b in self.expand(self.sym(p, self.sizes[p])).atoms] if pair else [a]
         return Term(term.num, term.den, tuple(atoms))
 
+    def halves(self, term: Term) -> tuple[Term, Term] | None:
+        """Return (H, D) for C and (G, H/G) for H; None for any other term."""
+        if len(term.atoms) == 1 and term.num == term.den == 1 and isinstance(term.atoms[0], Sym):
+            pair = self._relation(term.atoms[0])
+            if pair is not None:
+                first, second = (self.sym(p, self.sizes[p]) for p in pair)
+                return first, second
+        return None
+
+    def has_part(self, term: Term, size: int) -> bool:
+        """Tell whether a part of the axis happens to have this size: D in C = H·D."""
+        atoms = self.expand(term).atoms
+        return len(atoms) > 1 and any(a.size == size for a in atoms)
+
     def _relation(self, sym: Sym) -> tuple[str, str] | None:
         return self._split.get(sym.name) if self.sizes.get(sym.name) == sym.size else None
 
@@ -239,6 +260,11 @@ class Space:
         """Tell whether the axis is made of batch and position axes alone."""
         term = self.walk(term)
         return bool(term.atoms) and all(self._data_atom(a) for a in term.atoms)
+
+    def is_feature(self, term: Term) -> bool:
+        """Tell whether the axis is known to be made by learned maps, named or not: no batch, no position."""
+        atoms = self.walk(term).atoms
+        return any(a.feature if isinstance(a, Var) else isinstance(a, Sym) and a.name in FEATURES for a in atoms)
 
     def _data_atom(self, a: Atom) -> bool:
         if isinstance(a, Sum):
@@ -365,7 +391,7 @@ class Space:
                 options = [o for o in (var.options or ()) if self._fits(self.expand(o), other)] if var else []
                 if var and len(options) == 1:
                     var.bound = options[0]
-                    return True
+                    return self._solve_equation(self.expand(a), self.expand(b))
             return False
         runs = self._fits(known, unknown)
         if not runs:
@@ -382,6 +408,12 @@ class Space:
         if known.num != unknown.num or known.den != unknown.den:
             return None
         runs: list[tuple[Atom, Term]] = []
+        if [a.size for a in known.atoms] == [a.size for a in unknown.atoms]:
+            pairs = list(zip(unknown.atoms, known.atoms, strict=True))
+            fits = all(isinstance(u, Var) or u is k for u, k in pairs)
+            return [(u, Term(1, 1, (k,))) for u, k in pairs] if fits else None
+        if any(a.size == 1 for a in known.atoms + unknown.atoms):
+            return None
         i = 0
         for atom in unknown.atoms:
             start, size = i, 1
@@ -398,9 +430,7 @@ class Space:
     def name(self, term: Term) -> str:
         """Write a term as a reader sees it; `?` where any part of it is unknown."""
         term = self.walk(term)
-        if term.size == 1 and (not term.atoms or any(not isinstance(a, Sym) for a in term.atoms)):
-            return "1"
-        words = [self._atom_name(a) for a in self._contract(term.atoms)]
+        words = [self._atom_name(a) for a in self.contract(term)]
         if "?" in words:
             return "?"
         if not words:
@@ -421,10 +451,10 @@ class Space:
             return "?" if "?" in names else "+".join(names)
         return "?"
 
-    def _contract(self, atoms: tuple[Atom, ...]) -> list[Atom | str]:
+    def contract(self, term: Term) -> list[Atom | str]:
         """Write (G H/G) as H and (H D) as C."""
         out: list[Atom | str] = []
-        for atom in atoms:
+        for atom in self.walk(term).atoms:
             out.append(atom)
             while len(out) > 1:
                 pair = tuple(a if isinstance(a, str) else self._declared(a) for a in out[-2:])

@@ -30,8 +30,8 @@ class TensorInfo:
 
     `id` and `storage` are numbers within the trace (two tensors with one `storage` share memory); `offset` and
     `stride` are in elements. `axes` has a name for each entry of `shape`, `?` where none can be known. `origins`
-    tells whose an axis is where a name stands twice (`"T of q"`), else None. `memory` says what the operation did
-    to make this tensor; for an operation's inputs, and where storage cannot be asked, it is None.
+    tells whose an axis is where a name stands twice (`"T of q"`), else None. `memory` says what the operation
+    that made it did; None for a tensor from outside the run, and where storage cannot be asked.
     """
 
     id: int

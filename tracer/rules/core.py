@@ -98,7 +98,7 @@ class Step:
 
     def fresh(self, shape: Iterable[int]) -> Axes:
         """Return axes with no names yet."""
-        return [Axis(self.space.fresh(n)) if n != 1 else UNIT for n in shape]
+        return [Axis(self.space.fresh(n)) for n in shape]
 
     def warn(self, text: Callable[[], str | None]) -> None:
         """Add a warning, written once all names are known; None if there is nothing to say after all."""
@@ -124,7 +124,10 @@ class Step:
         """Warn that two different axes of one size were taken for each other."""
 
         def text() -> str | None:
-            x, y = self.space.name(a), self.space.name(b)
+            x, y = (
+                "a feature axis" if name == "?" and self.space.is_feature(t) else name
+                for name, t in ((self.space.name(a), a), (self.space.name(b), b))
+            )
             if "?" in (x, y) or x == y:
                 return None
             return f"{self.name} {how} {x} with {y}: both are {a.size} here, but they are different axes"

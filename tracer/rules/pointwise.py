@@ -1,7 +1,7 @@
 """Rules for operations that work entry by entry, along one axis, or away an axis; losses and factories too."""
 
-from ..naming import ONE
 from .core import UNIT, Axes, Axis, Step, Tensor, axis_index, rule
+from .regroup import written_sizes
 
 __all__: list[str] = []
 
@@ -195,13 +195,21 @@ def _cosine(step: Step) -> list[Axes] | None:
     return [[*axes[:d], *axes[d + 1 :]]]
 
 
+SIZED = frozenset({"zeros", "ones", "empty", "rand", "randn"})
+"""Factories whose positional arguments are the sizes, as written."""
+
+
 @rule(
     "arange", "zeros", "ones", "full", "empty", "rand", "randn", "randint", "randperm", "tensor", "as_tensor", "eye", "linspace",
     "logspace", "range", "new_zeros", "new_ones", "new_full", "new_empty", "new_tensor", "from_numpy", "scalar_tensor", "asarray",
     "empty_strided", "tril_indices", "triu_indices", "complex_", "hann_window",
 )  # fmt: skip
 def _factory(step: Step) -> list[Axes] | None:
+    if len(step.outs) != 1:
+        return None
     given = step.tensor()
     if given is not None and step.name in ("tensor", "as_tensor", "asarray") and given.shape == step.outs[0]:
         return [list(given.axes)]
-    return [[Axis(step.space.fresh(n)) if n != 1 else Axis(ONE) for n in shape] for shape in step.outs]
+    rank = len(step.outs[0])
+    written = written_sizes(step, (), rank) if rank and step.name in SIZED else [None] * rank
+    return [[UNIT if w == "1" else Axis(step.space.fresh(n)) for n, w in zip(step.outs[0], written, strict=True)]]

@@ -1,6 +1,5 @@
 """Rules for operations that rearrange axes: views, joins, cuts, repeats."""
 
-from itertools import pairwise
 from typing import Any
 
 from ..naming import number
@@ -16,7 +15,8 @@ def _view(step: Step) -> list[Axes] | None:
     other = step.arg(1, "shape")
     if x is None or not step.outs or "dtype" in str(other):
         return None
-    written = None if isinstance(other, Tensor) else written_sizes(step.literals, len(step.outs[0]))
+    rank = len(step.outs[0])
+    written = written_sizes(step, () if isinstance(other, Tensor) else step.numbers(1, "shape"), rank)
     return [regroup(step, x.axes, step.outs[0], written, constant=x.constant)]
 
 
@@ -48,7 +48,7 @@ def _unflatten(step: Step) -> list[Axes] | None:
     if x is None or not isinstance(sizes, tuple):
         return None
     dim, out = axis_index(step.arg(1, "dim"), x.rank), step.outs[0]
-    written = written_sizes(step.literals, len(sizes))
+    written = written_sizes(step, sizes, len(sizes))
     part = regroup(step, [x.axes[dim]], out[dim : dim + len(sizes)], written, constant=x.constant)
     return [[*x.axes[:dim], *part, *x.axes[dim + 1 :]]]
 
@@ -124,7 +124,15 @@ def _expand(step: Step) -> list[Axes] | None:
     if isinstance(other, Tensor):
         return [step.broadcast([x, other])]
     axes = [UNIT] * (len(new) - x.rank) + list(x.axes)
-    return [[a if a.size == n else step.fresh([n])[0] for a, n in zip(axes, new, strict=True)]]
+    written = written_sizes(step, step.numbers(1, "size"), len(new))
+    return [[_expanded(step, a, n, w) for a, n, w in zip(axes, new, written, strict=True)]]
+
+
+def _expanded(step: Step, axis: Axis, size: int, written: str | None) -> Axis:
+    """An axis of 1 that is expanded to a size given by name is that size's axis, also where it happens to be 1."""
+    if axis.size != size or (axis is UNIT and size == 1 and written not in (None, "1", "-1")):
+        return Axis(step.space.fresh(size))
+    return axis
 
 
 @rule("repeat", "tile")
@@ -245,8 +253,10 @@ def sliced(step: Step, x: Tensor, axis: Axis, start: Any, stop: Any, stride: Any
         return axis
     if length == n and by == 1 and not x.constant:
         return axis
+    if start == -1 and stop is None and by == 1:
+        return UNIT
     if length >= 0 and 2 * length == n and not x.constant and _half(first, last, by, n):
-        if not step.space.is_data(axis.term):
+        if not step.space.is_data(axis.term) and not step.space.has_part(axis.term, length):
             return Axis(step.space.scaled(axis.term, 1, 2))
     return step.fresh([max(length, 0)])[0]
 
@@ -281,8 +291,3 @@ def _pad(step: Step) -> list[Axes] | None:
     if x is None:
         return None
     return [[a if a.size == n else step.fresh([n])[0] for a, n in zip(x.axes, step.outs[0], strict=True)]]
-
-
-def neighbours_equal(sizes: list[int]) -> bool:
-    """Tell whether all sizes are one size."""
-    return all(a == b for a, b in pairwise(sizes))
