@@ -84,7 +84,7 @@ class Maker:
                 parent=parent,
             )
         )
-        return outputs[0] if outputs else inputs[0]
+        return (*outputs, *inputs, self.tensor("1"))[0]
 
 
 def gpt(blocks: int = 2, sizes: dict[str, int] | None = None) -> tuple[Op, ...]:
