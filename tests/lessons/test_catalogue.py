@@ -43,14 +43,14 @@ def split_by_strides(x: Tensor, H: int) -> Tensor:
 
 
 def split_by_einsum(x: Tensor, H: int) -> Tensor:
-    B, T, C = x.shape
+    C = x.shape[-1]
     place = torch.eye(C, dtype=x.dtype).view(C, H, C // H)
     return torch.einsum("btc,chd->bhtd", x, place)
 
 
 def split_with_gradient(x: Tensor, H: int) -> Tensor:
     scale = torch.nn.Parameter(torch.ones(()))
-    return x.unflatten(-1, (H, -1)).movedim(2, 1) * scale
+    return x.view(*x.shape[:2], H, -1).movedim(2, 1) * scale
 
 
 class SplitModule(torch.nn.Module):
@@ -72,7 +72,7 @@ def merge_in_place_of_its_own(out: Tensor) -> Tensor:
 
 
 def merge_by_columns(out: Tensor) -> Tensor:
-    B, H, T, D = out.shape
+    _B, H, _T, D = out.shape
     rows = torch.eye(H * D, dtype=out.dtype).view(H, D, H * D)
     return torch.einsum("bhtd,hdc->btc", out, rows)
 

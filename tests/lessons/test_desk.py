@@ -13,7 +13,6 @@ from torch import Tensor
 
 from tracer import lessons
 from tracer.errors import TracerError
-from tracer.lessons import store
 from tracer.lessons.feedback import Feedback, Note
 
 FILE = Path(".tracer-progress.json")
@@ -30,7 +29,7 @@ def view_only(x: Tensor, H: int) -> Tensor:
 
 
 def right(x: Tensor, H: int) -> Tensor:
-    return x.unflatten(-1, (H, -1)).transpose(1, 2)
+    return x.view(*x.shape[:2], H, -1).transpose(1, 2)
 
 
 # ------------------------------------------------------------------ check and progress
@@ -157,7 +156,7 @@ def test_a_folder_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> Non
     def full(*args: Any, **options: Any) -> Any:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(store.tempfile, "mkstemp", full)
+    monkeypatch.setattr("tempfile.mkstemp", full)
     feedback = lessons.check("scores_shape", "B H T T")
     assert feedback.status == "right" and feedback.notes == ("Progress cannot be kept here: No space left on device.",)
 
@@ -169,7 +168,7 @@ def test_a_failed_write_keeps_the_old_file(folder: Path, monkeypatch: pytest.Mon
     def fail(handle: int) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(store.os, "fsync", fail)
+    monkeypatch.setattr("os.fsync", fail)
     assert lessons.check("scores_shape", "B H T T").notes
     assert FILE.read_bytes() == before and [path.name for path in folder.iterdir()] == [FILE.name]
 

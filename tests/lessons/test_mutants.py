@@ -51,8 +51,7 @@ def merge_by_permute(out: Tensor) -> Tensor:
 
 
 def merge_by_cat(out: Tensor) -> Tensor:
-    B, H, T, D = out.shape
-    return torch.cat([out[:, h] for h in range(0, H)], dim=2)
+    return torch.cat([out[:, h] for h in range(0, out.shape[1])], dim=2)
 
 
 def merge_by_einops(out: Tensor) -> Tensor:

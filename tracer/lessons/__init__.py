@@ -1,8 +1,8 @@
 """Self-checks for the notebooks: they say what a wrong answer IS, not only that it is wrong."""
 
-from tracer.lessons.desk import Report, UnknownExercise, check, exercises, hint, progress, solution
-from tracer.lessons.exercise import Exercise
-from tracer.lessons.feedback import Feedback, Note
+from .desk import Report, UnknownExercise, check, exercises, hint, progress, solution
+from .exercise import Exercise
+from .feedback import Feedback, Note
 
 __all__ = [
     "Exercise",

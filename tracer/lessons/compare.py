@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tracer.lessons.exercise import Case
-from tracer.lessons.shapes import read, write
-from tracer.lessons.words import _
+from .exercise import Case
+from .shapes import read, write
+from .words import _
 
 __all__ = ["as_numbers", "describe_inputs", "difference", "label"]
 

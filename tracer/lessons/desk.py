@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from tracer.errors import TracerError
-from tracer.lessons import lesson_00, lesson_10, store
-from tracer.lessons.exercise import Exercise
-from tracer.lessons.feedback import Feedback, Note, Status, badge
-from tracer.lessons.judge import judge
-from tracer.lessons.words import _
+from ..errors import TracerError
+from . import lesson_00, lesson_10, store
+from .exercise import Exercise
+from .feedback import Feedback, Note, Status, badge
+from .judge import judge
+from .words import _
 
 __all__ = ["Report", "UnknownExercise", "check", "exercises", "hint", "progress", "solution"]
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor
 
-from tracer.lessons.words import _
+from .words import _
 
 __all__ = ["Case", "Draw", "Exercise", "Kind", "Mistake", "Property", "counting", "show", "usual_cases"]
 

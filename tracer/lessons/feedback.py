@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Literal
 
-from tracer.lessons.words import N_, _
+from .words import N_, _
 
 __all__ = ["Feedback", "Note", "Status", "badge"]
 

@@ -5,13 +5,13 @@ from typing import Any
 
 from torch import Tensor
 
-from tracer.errors import AxesError
-from tracer.lessons.exercise import Draw, Exercise
-from tracer.lessons.feedback import Feedback
-from tracer.lessons.running import is_blank, is_hollow
-from tracer.lessons.shapes import Axis, read, write
-from tracer.lessons.trial import try_function
-from tracer.lessons.words import _
+from ..errors import AxesError
+from .exercise import Draw, Exercise
+from .feedback import Feedback
+from .running import is_blank, is_hollow
+from .shapes import Axis, read, write
+from .trial import try_function
+from .words import _
 
 __all__ = ["judge"]
 

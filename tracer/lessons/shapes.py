@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from tracer.errors import AxesError
-from tracer.lessons.words import _
+from ..errors import AxesError
+from .words import _
 
 __all__ = ["Axis", "read", "write"]
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from tracer.lessons.compare import as_numbers, describe_inputs, difference
-from tracer.lessons.exercise import Case, Draw, Exercise, Mistake
-from tracer.lessons.feedback import Feedback, Status
-from tracer.lessons.running import Outcome, has_placeholder, run
-from tracer.lessons.words import _
+from .compare import as_numbers, describe_inputs, difference
+from .exercise import Case, Draw, Exercise, Mistake
+from .feedback import Feedback, Status
+from .running import Outcome, has_placeholder, run
+from .words import _
 
 __all__ = ["arguments", "try_function"]
 
