@@ -16,6 +16,7 @@ from tracer.lessons.judge import judge
 from tracer.lessons.lesson_10 import gpt_parameters
 from tracer.lessons.running import run
 from tracer.lessons.trial import arguments
+from tracer.models import GPT, GPTConfig
 
 BY_ID = {exercise.id: exercise for exercise in exercises()}
 MISTAKES = [(exercise, mistake) for exercise in exercises() for mistake in exercise.mistakes]
@@ -203,6 +204,13 @@ def test_parameters_of_the_nano_model_written_out() -> None:
 def test_parameters_of_gpt2_as_published() -> None:
     assert gpt_parameters(n_layer=12, n_embd=768, vocab_size=50257, block_size=1024, tied=True) == 124_439_808
     assert gpt_parameters(n_layer=48, n_embd=1600, vocab_size=50257, block_size=1024, tied=True) == 1_557_611_200
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_parameters_counted_are_those_of_the_reference_model(tied: bool) -> None:
+    model = GPT(GPTConfig(n_layer=2, n_head=3, n_embd=21, vocab_size=11, block_size=5, tie_weights=tied))
+    counted = gpt_parameters(n_layer=2, n_embd=21, vocab_size=11, block_size=5, tied=tied)
+    assert sum(p.numel() for p in model.parameters()) == counted
 
 
 def test_the_expected_loss_is_that_of_equal_logits() -> None:
