@@ -1,7 +1,7 @@
 """Shapes as learners write them."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracer.errors import AxesError
@@ -32,7 +32,15 @@ def test_other_shapes_are_not_taken_for_it(text: str) -> None:
     [
         *(("B T 3*C", "[B, T, 3C]"), ("B T 3(H D)", "[B, T, 3C]"), ("3C", "[3C]"), ("B H T C//H", "[B, H, T, D]")),
         *(("B H T C / H", "[B, H, T, D]"), ("D/2", "[D/2]"), ("B T (D H)", "[B, T, (D H)]"), ("[(B T)]", "[(B T)]")),
-        *(("[]", "[]"), ("( )", "[]"), ("1 T C", "[1, T, C]"), ("(B T) V", "[(B T), V]"), ("B*T, V", "[(B T), V]")),
+        *(
+            ("[]", "[]"),
+            ("( )", "[]"),
+            ("1 T C", "[1, T, C]"),
+            ("B/B", "[1]"),
+            ("[1]", "[1]"),
+            ("(B T) V", "[(B T), V]"),
+            ("B*T, V", "[(B T), V]"),
+        ),
     ],
 )
 def test_written_as_the_traces_write(text: str, written: str) -> None:
@@ -53,6 +61,8 @@ def test_round_brackets_alone_have_two_readings() -> None:
             ("B T (", "“(”"),
             ("S+T", "+"),
             ("C/0", "C/0"),
+            ("B C/(0 H)", "C/(0 H)"),
+            ("2B/B", "letters"),
         ),
         *(("B T )", "“)”"), ("W", "W"), ("B T " * 100, "B T B T"), ("B ((H D) T)", "(")),
     ],
@@ -63,6 +73,7 @@ def test_what_cannot_be_read_is_quoted(text: str, part: str) -> None:
     assert part in str(caught.value)
 
 
+@settings(max_examples=300)
 @given(st.text(alphabet="BTCHDx0123()[]*/, ·?+", max_size=30))
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:

@@ -72,8 +72,6 @@ def read(text: str) -> list[tuple[Axis, ...]]:
         raise _unreadable(text[:20] + "…")
     if re.fullmatch(r"\[\s*\]|\(\s*\)", body):
         return [()]  # a single number has no axes
-    if not re.search(r"[A-Za-z]", body):
-        raise AxesError(_("This exercise asks for letters, such as B T C, not for sizes."))
     inner, bracket = _unwrap(body)
     # 2. Which readings it has.
     readings = [_axes(inner)]
@@ -81,6 +79,8 @@ def read(text: str) -> list[tuple[Axis, ...]]:
         readings.append((_axis_of(inner),))
     elif re.fullmatch(r"[A-Za-z]{2,}", inner):
         readings.insert(0, _axes(" ".join(inner)))
+    if not any(axis.letters or axis.below or axis.factor == 1 for axis in readings[0]):
+        raise AxesError(_("This exercise asks for letters, such as B T C, not for sizes."))
     return readings
 
 
@@ -114,7 +114,7 @@ def _axes(text: str) -> tuple[Axis, ...]:
 
 def _axis_of(piece: str) -> Axis:
     """Read one axis: `C`, `3C`, `(H D)`, `H*D`, `C//H`; factors that touch are multiplied."""
-    if _FACTOR.sub("", re.sub(rf"[\s{_COMMAS}]", "", piece)) or re.search(r"/+0|[a-z]{3}", piece):
+    if _FACTOR.sub("", re.sub(rf"[\s{_COMMAS}]", "", piece)) or re.search(r"[a-z]{3}", piece):
         raise _unreadable(piece)
     total, over = Axis(Fraction(1), ()), False
     for group, number, letter, operator in _FACTOR.findall(piece):
@@ -122,6 +122,8 @@ def _axis_of(piece: str) -> Axis:
             over = "/" in operator
             continue
         part = _axis_of(group) if group else Axis(Fraction(number), ()) if number else _letter(letter)
+        if over and not part.factor:
+            raise _unreadable(piece)
         total, over = total.over(part) if over else total.times(part), False
     return total
 
