@@ -133,7 +133,7 @@ class Space:
 
     def feature(self, size: int) -> Term:
         """Return a parameter's axis: its declared sizes are the only names it can have by itself."""
-        if size == 1:
+        if size == 1 and not self.options(1):
             return ONE
         var = Var(size, self.options(size) or None)
         self._open.append(var)

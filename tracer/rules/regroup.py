@@ -260,6 +260,9 @@ def _place_ones(
         else:
             free = [j for j in range(last + 1, following) if written[j] != "1"]
             slots = [j for j in (last, *free, following) if j in groups or j in free]
+            if free and len(free) != len(run) and any(written[j] is None for j in free):
+                groups.update((j, [(run[0][0], step.space.fresh(new[j]))]) for j in slots)
+                continue
         best = max(_shares(len(run), len(slots)), key=lambda share: _score(step.space, run, share, slots, groups, written))
         for j in slots:
             mine, run = run[: best[0]], run[best[0] :]
