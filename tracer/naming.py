@@ -133,7 +133,7 @@ class Space:
 
     def feature(self, size: int) -> Term:
         """Return a parameter's axis: its declared sizes are the only names it can have by itself."""
-        if size == 1:
+        if size == 1 and not self.options(1):
             return ONE
         var = Var(size, self.options(size) or None)
         self._open.append(var)
@@ -306,7 +306,7 @@ class Space:
         if not left and not right:
             return num == den
         for mine, other, n, d in ((left, right, den, num), (right, left, num, den)):
-            if len(mine) == 1 and isinstance(mine[0], Var) and n * prod(x.size for x in other) % d == 0:
+            if len(mine) == 1 and other and isinstance(mine[0], Var) and n * prod(x.size for x in other) % d == 0:
                 return self._bind(mine[0], Term(n, d, tuple(other)))
         if not any(isinstance(x, Var) for x in left + right):
             return self._unify_sums(left, right) if num == den else False

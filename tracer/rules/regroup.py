@@ -35,11 +35,11 @@ def regroup(step: Step, old: Axes, new: tuple[int, ...], written: Written, *, co
         found, small = _stretch(step, terms, [new[j] for j in where], [written[j] for j in where])
         groups.update(zip(where, found, strict=True))
         ones += small
-    singles = _place_ones(step, old, sorted(ones, key=lambda u: u[0]), new, groups, written)
+    _place_ones(step, sorted(ones, key=lambda u: u[0]), new, groups, written)
     for j in groups:
         if len(groups.get(j - 1, ())) > 1 and _hides_one(step.space, groups[j]):
             groups[j] = [(groups[j][0][0], step.space.fresh(new[j]))]
-    out = [_axis(step, old, groups[j]) if j in groups else singles.get(j) for j in range(len(new))]
+    out = [_axis(step, old, groups[j]) if j in groups else None for j in range(len(new))]
     for j in range(len(new)):
         if out[j] is None:
             out[j] = _new_unit(step, j, out, written)
@@ -246,29 +246,63 @@ def _check_merge(step: Step, terms: list[Term]) -> None:
 
 
 def _place_ones(
-    step: Step, old: Axes, ones: list[Unit], new: tuple[int, ...], groups: dict[int, list[Unit]], written: Written
-) -> dict[int, Axis]:
+    step: Step, ones: list[Unit], new: tuple[int, ...], groups: dict[int, list[Unit]], written: Written
+) -> None:
     """Give each named unit of size 1 a new axis of size 1 in its gap, or its place in a neighbouring group."""
-    singles: dict[int, Axis] = {}
+    big = sorted(groups)
     while ones:
-        before = [j for j, g in groups.items() if g[0][0] < ones[0][0]]
-        last = max(before, default=-1)
-        following = min((j for j in groups if j > last), default=len(new))
-        limit = groups[following][0][0] if following in groups else (len(new) + 99, 0)
-        run = [u for u in ones if u[0] < limit]
-        inside = last in groups and max(p for p, _ in groups[last]) > run[0][0]
-        free = [j for j in range(last + 1, following) if written[j] != "1"]
-        kept = run if len(free) >= len(run) else [u for u in run if old[u[0][0]].size == 1]
-        kept = kept if not inside and len(free) >= len(kept) else []
-        singles.update((j, Axis(t)) for j, (_, t) in zip(free, kept, strict=False))
-        for unit in run:
-            if unit not in kept:
-                near = [last] if inside else [j for j in (last, following) if j in groups]
-                if near:
-                    best = max(near, key=lambda j: _affinity(step.space, unit, groups[j], written[j]))
-                    groups[best] = sorted([*groups[best], unit], key=lambda u: u[0])
+        last = max((j for j in big if groups[j][0][0] < ones[0][0]), default=-1)
+        following = min((j for j in big if j > last), default=len(new))
+        run = [u for u in ones if following == len(new) or u[0] < groups[following][0][0]]
         ones = ones[len(run) :]
-    return singles
+        if last >= 0 and max(p for p, _ in groups[last]) > run[0][0]:
+            slots = [last]
+        else:
+            free = [j for j in range(last + 1, following) if written[j] != "1"]
+            slots = [j for j in (last, *free, following) if j in groups or j in free]
+            if free and len(free) != len(run) and any(written[j] is None for j in free):
+                groups.update((j, [(run[0][0], step.space.fresh(new[j]))]) for j in slots)
+                continue
+        best = max(_shares(len(run), len(slots)), key=lambda share: _score(step.space, run, share, slots, groups, written))
+        for j in slots:
+            mine, run = run[: best[0]], run[best[0] :]
+            best = best[1:]
+            if mine:
+                groups[j] = sorted([*groups.get(j, []), *mine], key=lambda u: u[0])
+
+
+def _shares(count: int, slots: int) -> list[tuple[int, ...]]:
+    """Return every way to deal `count` units in order to that many slots."""
+    if slots <= 1:
+        return [(count,) * slots]
+    return [(k, *rest) for k in range(count, -1, -1) for rest in _shares(count - k, slots - 1)]
+
+
+def _score(
+    space: Space, run: list[Unit], share: tuple[int, ...], slots: list[int], groups: dict[int, list[Unit]], written: Written
+) -> float:
+    """Say how well a deal fits: each size as written, an axis of 1 for each unit, H with D, data with data."""
+    total, at = 0.0, 0
+    for j, k in zip(slots, share, strict=True):
+        mine, text, there = run[at : at + k], written[j], groups.get(j, [])
+        at += k
+        if text is not None and "*" in text:
+            total -= 2 * abs(text.count("*") + 1 - len(there) - k)
+        elif text == "-1":
+            total += 0.1 * k
+        elif not there:
+            total += min(k, 1) if k < 2 or _joins(space, mine) else 1 - 2 * (k - 1)
+        elif k:
+            data = all(space.is_data(t) for _, t in there)
+            mixed = sum(space.is_data(t) != data for _, t in mine)
+            total += 0.5 if _joins(space, [*there, *mine]) else -0.2 * k - 0.8 * mixed
+    return total
+
+
+def _joins(space: Space, units: list[Unit]) -> bool:
+    """Tell whether some units are one known axis together: (H D) is C."""
+    product = space.product(t for _, t in sorted(units, key=lambda u: u[0]))
+    return len(space.contract(product)) < len(product.atoms)
 
 
 def _hides_one(space: Space, group: list[Unit]) -> bool:
@@ -279,18 +313,6 @@ def _hides_one(space: Space, group: list[Unit]) -> bool:
     return one and len(group) == 1
 
 
-def _affinity(space: Space, unit: Unit, group: list[Unit], written: str | None) -> int:
-    """Say how likely a unit of size 1 belongs to a group: as written, as H with D, data with data."""
-    if written is not None and ("*" in written or written == "-1"):
-        return 5 if "*" in written else 4
-    terms = [t for _, t in sorted([*group, unit], key=lambda u: u[0])]
-    product = space.product(terms)
-    if len(space.contract(product)) < len(product.atoms):
-        return 3
-    kind = space.is_data(unit[1]) == all(space.is_data(t) for _, t in group)
-    return 2 * kind + (unit[0] < group[0][0])
-
-
 def _new_unit(step: Step, j: int, out: list[Axis | None], written: Written) -> Axis:
     """A new axis of size 1: `view(B, T, H, D)` at H = 1 splits C, `view(B, T, 1, C)` adds one; as written it is told."""
     space = step.space
@@ -298,15 +320,15 @@ def _new_unit(step: Step, j: int, out: list[Axis | None], written: Written) -> A
         return UNIT
     for near, first in ((j + 1, True), (j - 1, False)):
         axis = out[near] if 0 <= near < len(out) else None
-        whole = space.walk(axis.term) if axis is not None and axis.size != 1 else None
-        if axis is None or whole is None or space.is_data(whole):
+        if axis is None or axis is UNIT or space.is_data(axis.term):
             continue
+        whole = space.walk(axis.term)
         pair = space.halves(whole)
         if pair is not None and pair[0 if first else 1].size == 1:
             unit, rest = pair if first else pair[::-1]
             out[near] = Axis(rest, axis.origin, axis.soft) if written[j] else Axis(space.fresh(axis.size))
             return Axis(unit) if written[j] else Axis(space.fresh(1))
-        if whole.var is not None:
+        if whole.var is not None and axis.size != 1:
             parts = [space.fresh(1), space.fresh(axis.size)]
             space.split(whole, parts if first else parts[::-1])
             out[near] = Axis(parts[1])
