@@ -293,7 +293,9 @@ class Space:
         for x, y in ((a, b), (b, a)):
             if x.var and y.atoms:
                 return self._bind(x.var, y)
-        return not a.atoms or not b.atoms or self.same(a, b)
+        if not a.atoms or not b.atoms or self.same(a, b):
+            return True
+        return len(a.atoms) == len(b.atoms) > 1 and self._unify_products(self.expand(a), self.expand(b))
 
     def _unify_products(self, a: Term, b: Term) -> bool:
         """Cancel what two products share at both ends; what is left must be equal, or one variable."""

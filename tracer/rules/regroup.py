@@ -29,7 +29,7 @@ def regroup(step: Step, old: Axes, new: tuple[int, ...], written: Written, *, co
     if 0 in new:
         return [old[i] if i < len(old) and old[i].size == n else Axis(step.space.fresh(n)) for i, n in enumerate(new)]
     groups: dict[int, list[Unit]] = {}
-    ones: list[Unit] = [((i, 0), a.term) for i, a in enumerate(old) if a.size == 1 and a.term.atoms]
+    ones = [u for i, a in enumerate(old) if a.size == 1 for u in _units(i, step.space.walk(a.term))[0] if u[1].atoms]
     for olds, where in _stretches(old, new):
         terms = [(i, step.space.walk(old[i].term)) for i in olds]
         found, small = _stretch(step, terms, [new[j] for j in where], [written[j] for j in where])
@@ -260,9 +260,10 @@ def _place_ones(
         else:
             free = [j for j in range(last + 1, following) if written[j] != "1"]
             slots = [j for j in (last, *free, following) if j in groups or j in free]
-            if free and len(free) != len(run) and any(written[j] is None for j in free):
+            vague = any(written[j] is None for j in free) or any(t.var is not None for _, t in run)
+            if free and len(free) != len(run) and vague:
                 groups.update((j, [(run[0][0], step.space.fresh(new[j]))]) for j in slots)
-                continue
+                continue  # neither sizes nor text tell which is which
         best = max(_shares(len(run), len(slots)), key=lambda share: _score(step.space, run, share, slots, groups, written))
         for j in slots:
             mine, run = run[: best[0]], run[best[0] :]
@@ -282,14 +283,18 @@ def _score(
     space: Space, run: list[Unit], share: tuple[int, ...], slots: list[int], groups: dict[int, list[Unit]], written: Written
 ) -> float:
     """Say how well a deal fits: each size as written, an axis of 1 for each unit, H with D, data with data."""
-    total, at = 0.0, 0
-    for j, k in zip(slots, share, strict=True):
-        mine, text, there = run[at : at + k], written[j], groups.get(j, [])
-        at += k
+    total = 0.0
+    hands = [run[sum(share[:i]) : sum(share[: i + 1])] for i in range(len(share))]
+    full = [[*groups.get(j, []), *hand] for j, hand in zip(slots, hands, strict=True)]
+    for i, (j, k, mine) in enumerate(zip(slots, share, hands, strict=True)):
+        text, there = written[j], groups.get(j, [])
+        beside = [t for near in full[max(0, i - 1) : i + 2] for _, t in near]
+        if not full[i] and not all(space.is_data(t) for t in beside):
+            total += 0.5  # an axis of 1 with nothing in it comes out of a feature beside it
         if text is not None and "*" in text:
             total -= 2 * abs(text.count("*") + 1 - len(there) - k)
         elif text == "-1":
-            total += 0.1 * k
+            total += min(k, 1) * (not there) + 0.1 * k
         elif not there:
             total += min(k, 1) if k < 2 or _joins(space, mine) else 1 - 2 * (k - 1)
         elif k:
