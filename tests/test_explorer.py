@@ -1,11 +1,15 @@
 """`explore` without a browser: choosing, the two modes, and what is said when a choice makes no model."""
 
 import gc
+import os
 import weakref
 from pathlib import Path
 
+import nbformat
 import pytest
 import torch
+from nbclient import NotebookClient
+from nbconvert import HTMLExporter
 from torch import nn
 
 from tracer.errors import BuildError
@@ -212,13 +216,13 @@ def test_the_browser_asks_and_is_answered():
 
 def test_an_interrupted_redraw_is_answered_too():
     def interrupted(H):
-        if H == 1:
+        if H != 1:
             raise KeyboardInterrupt
         return build(H)
 
-    explorer = make(interrupted, H=(0, 1))
+    explorer = make(interrupted, H=(1, 2))
     with pytest.raises(KeyboardInterrupt):
-        ask(explorer, 1, H=1)
+        ask(explorer, 1, H=2)
     assert explorer._panel.state["answers"] == 1
 
 
@@ -258,3 +262,13 @@ def test_no_sentence_lives_in_the_script():
     assert shown
     assert all("state." in line or "form." in line or "spec." in line for line in shown)
     assert code.count("innerHTML") == 1
+
+
+def test_an_executed_notebook_exports_the_picture_without_scripts():
+    path = Path(__file__).parent / "browser" / "data" / "explore_toy.ipynb"
+    notebook = nbformat.read(path, as_version=4)
+    client = NotebookClient(notebook, timeout=60, raise_on_iopub_timeout=True)
+    client.execute(env=os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)})
+    page, _ = HTMLExporter().from_notebook_node(notebook)
+    assert "C = H x D = 3 x 16 = 48" in page
+    assert "<th>qkv</th><td>[2, 5, 144]</td>" in page

@@ -1,4 +1,4 @@
-"""A real browser on a real JupyterLab: fixtures `browser`, `page` and `lab_at`.
+"""A real browser on a real JupyterLab: fixtures `browser`, `page`, `watched` and `lab_at`.
 
 A browser that is already installed is used. Without one the tests are skipped with the reason; in CI they fail.
 Every page fails its test when it asks another machine for anything, or writes an error to its console.
@@ -91,26 +91,42 @@ def is_local(url: str) -> bool:
     return parts.scheme in {"data", "blob", "about"} or parts.hostname in HERE
 
 
-@pytest.fixture
-def page(browser):
-    """A page of 1280 x 800 that must ask no other machine and log no error."""
-    context = browser.new_context(viewport={"width": 1280, "height": 800})
-    away, errors = [], []
+class Watch:
+    """What the pages of one context asked of other machines, and what they logged as errors."""
 
-    def note(url: str) -> None:
+    def __init__(self, context) -> None:
+        self.away: list[str] = []
+        self.errors: list[str] = []
+        context.on("request", lambda request: self._note(request.url))
+        context.on("page", self._follow)
+
+    def _note(self, url: str) -> None:
         if not is_local(url):
-            away.append(url)
+            self.away.append(url)
 
-    context.on("request", lambda request: note(request.url))
-    page = context.new_page()
-    page.on("websocket", lambda socket: note(socket.url))
-    page.on("console", lambda entry: errors.append(entry.text) if entry.type == "error" else None)
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    page.set_default_timeout(20_000)
-    yield page
+    def _follow(self, page) -> None:
+        page.on("websocket", lambda socket: self._note(socket.url))
+        page.on("console", lambda entry: self.errors.append(entry.text) if entry.type == "error" else None)
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+
+
+@pytest.fixture
+def watched(browser):
+    """A page of 1280 x 800 and its Watch."""
+    context = browser.new_context(viewport={"width": 1280, "height": 800})
+    context.set_default_timeout(20_000)
+    watch = Watch(context)
+    yield context.new_page(), watch
     context.close()
-    assert away == [], "the page asked other machines"
-    assert errors == [], "the page logged errors"
+
+
+@pytest.fixture
+def page(watched):
+    """A page that must ask no other machine and log no error."""
+    page, watch = watched
+    yield page
+    assert watch.away == [], "the page asked other machines"
+    assert watch.errors == [], "the page logged errors"
 
 
 # ------------------------------------------------------------------ JupyterLab
@@ -189,10 +205,10 @@ class Lab:
         """Choose the theme for pages opened from now on: `JupyterLab Light`, `JupyterLab Dark`."""
         self._configure("apputils-extension/themes", theme=name)
 
-    def open(self, page, notebook: str) -> None:
-        """Open a notebook in an empty workspace and wait until its kernel is ready."""
-        workspace = secrets.token_hex(4)
-        page.goto(f"{self.address}/lab/workspaces/{workspace}/tree/{quote(notebook)}?token={self.token}")
+    def open(self, page, notebook: str, alone: bool = False) -> None:
+        """Open a notebook in an empty workspace (`alone`: without side panels) and wait until its kernel is ready."""
+        mode, workspace = "doc" if alone else "lab", secrets.token_hex(4)
+        page.goto(f"{self.address}/{mode}/workspaces/{workspace}/tree/{quote(notebook)}?token={self.token}")
         wait_until_idle(page)
 
     def run_all(self, page) -> None:
@@ -206,8 +222,9 @@ class Lab:
         """Return how many cells the open notebook has."""
         return page.locator(".jp-Notebook-cell").count()
 
-    def screenshot(self, page, name: str) -> Path:
-        """Keep a picture of the page among the test artefacts."""
+    def screenshot(self, page, name: str, of: str) -> Path:
+        """Keep a picture of the page among the test artefacts, scrolled to the element that `of` selects."""
+        page.locator(of).first.evaluate("node => node.scrollIntoView({block: 'start'})")
         path = ARTEFACTS / f"{name}.png"
         page.screenshot(path=path)
         return path

@@ -11,6 +11,7 @@ import pytest
 pytestmark = pytest.mark.timeout(60)
 
 HERE = Path(__file__).parent
+PANEL = ".tracer-explore"
 SIZES = [(1280, 800), (1920, 1080), (360, 780)]
 
 
@@ -48,12 +49,12 @@ def lab(lab_at, case, page):
 
 def slider(page, name):
     """Return the slider of one axis, found as a screen reader finds it."""
-    return page.locator(".tracer-explore").first.get_by_role("slider", name=re.compile(rf"^{name}\b"))
+    return page.locator(PANEL).first.get_by_role("slider", name=re.compile(rf"^{name}\b"))
 
 
 def number(page, name):
     """Return the number field beside it."""
-    return page.locator(".tracer-explore").first.get_by_role("spinbutton", name=f"{name}, as a number")
+    return page.locator(PANEL).first.get_by_role("spinbutton", name=f"{name}, as a number")
 
 
 def expect_rows(page, case, H, D):
@@ -95,7 +96,7 @@ def test_the_sliders_are_moved_by_keyboard_and_the_real_code_runs_again(case, la
     expect_rows(page, case, H + 1, D - 2)
     number(page, "H").fill(str(H))
     expect_rows(page, case, H, D - 2)
-    lab.screenshot(page, f"{case}-keyboard")
+    lab.screenshot(page, f"{case}-keyboard", PANEL)
 
 
 def test_with_c_held_d_follows_and_the_parameter_count_stays(case, lab, page):
@@ -112,7 +113,7 @@ def test_with_c_held_d_follows_and_the_parameter_count_stays(case, lab, page):
     wait_for(page, lambda: number(page, "D").input_value() == "12")
     assert slider(page, "D").is_disabled()
     assert page.locator(".te-figures").first.inner_text() == before
-    lab.screenshot(page, f"{case}-held")
+    lab.screenshot(page, f"{case}-held", PANEL)
     page.get_by_role("radio", name="C moves").check()
     wait_for_status(page, "C = H x D = 4 x 12 = 48")
     assert slider(page, "D").is_enabled()
@@ -130,7 +131,7 @@ def test_an_impossible_choice_is_explained_and_the_picture_stays(case, lab, page
     assert slider(page, "H").input_value() == "5"
     wait_for(page, lambda: number(page, "D").input_value() == "")
     assert "Traceback" not in page.locator(".jp-Notebook").inner_text()
-    lab.screenshot(page, f"{case}-impossible")
+    lab.screenshot(page, f"{case}-impossible", PANEL)
     page.keyboard.press("End")
     expect_rows(page, case, 8, 8)
     wait_for(page, lambda: "Not possible" not in status(page))
@@ -162,14 +163,13 @@ def test_a_held_down_key_ends_at_the_last_value(case, lab, page):
 def test_nothing_is_cut_off_at_any_width(lab_at, case, page, theme):
     lab = lab_at(case.path.parent)
     lab.set_theme(f"JupyterLab {theme}")
-    lab.open(page, case.path.name)
+    lab.open(page, case.path.name, alone=True)
     lab.run_all(page)
-    panel = page.locator(".tracer-explore").first
+    panel = page.locator(PANEL).first
     for width, height in SIZES:
         page.set_viewport_size({"width": width, "height": height})
-        panel.scroll_into_view_if_needed()
         slider(page, "H").focus()
-        lab.screenshot(page, f"{case}-{theme.lower()}-{width}")
+        lab.screenshot(page, f"{case}-{theme.lower()}-{width}", PANEL)
         controls = panel.locator(".te-controls")
         assert controls.evaluate("node => node.scrollWidth <= node.clientWidth")
         assert panel.locator(".te-status").evaluate("node => node.scrollWidth <= node.clientWidth")

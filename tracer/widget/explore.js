@@ -157,7 +157,7 @@ function render({ model, el }) {
       ...controls.map((control) => control.node),
       ...(modes ? [modes.node] : []),
     ),
-    make("div", { className: "te-status", role: "status", "aria-live": "polite" }, status, figures, message),
+    make("div", { className: "te-status", role: "status", "aria-live": "polite" }, message, status, figures),
     picture,
   );
   keepKeys(el);
