@@ -143,7 +143,7 @@ function render({ model, el }) {
   const figures = make("p", { className: "te-figures" });
   const message = make("p", { className: "te-message", id: `${id}-message` });
   const picture = make("div", {
-    className: "te-picture",
+    className: "te-picture jp-RenderedHTMLCommon", // JupyterLab dresses it as it dresses any HTML output
     role: "region",
     "aria-label": form.picture,
     tabIndex: 0, // so that a wide table can be scrolled by keyboard
@@ -175,7 +175,8 @@ function render({ model, el }) {
       control.follow(state.held && control.name === "D");
       for (const field of control.fields) {
         field.setAttribute("aria-invalid", state.blamed.includes(control.name));
-        field.setAttribute("aria-describedby", state.message ? message.id : "");
+        if (state.message) field.setAttribute("aria-describedby", message.id);
+        else field.removeAttribute("aria-describedby");
       }
     }
     if (timer !== null || state.answers < (model.get("asked").serial ?? 0)) return; // the reader has moved on
