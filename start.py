@@ -43,15 +43,19 @@ CUDA_GB = 7
 
 SERVER = """
 import signal
-signal.signal(signal.SIGINT, signal.SIG_DFL)  # while modules load, Ctrl-C ends the process without a traceback
+
+def end(number, frame):
+    # a running server stops its kernels at SIGTERM; one that is still loading just ends, without a traceback
+    if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGINT)
+    signal.raise_signal(signal.SIGTERM)
+
+signal.signal(signal.SIGINT, end)
 if hasattr(signal, "pthread_sigmask"):
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 from jupyterlab.labapp import LabApp
-signal.signal(signal.SIGINT, signal.default_int_handler)
-try:
-    LabApp.launch_instance()
-except KeyboardInterrupt:
-    raise SystemExit(130)
+LabApp.launch_instance()
 """
 
 
@@ -153,7 +157,7 @@ def server_options(place, options):
     chosen = [
         "--ServerApp.root_dir=" + place.notebooks,
         "--ServerApp.answer_yes=True",
-        "--ServerApp.log_level=WARN",
+        "--Application.log_level=WARN",
         "--KernelManager.shutdown_wait_time=2",  # seconds for a kernel that does not listen
         "--LabApp.news_url=None",
         "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
@@ -287,6 +291,7 @@ def install(place, record, wanted):
         if reason:
             make_venv(place)
         install_packages(place, wanted)
+        quiet_kernels(place)
     except KeyboardInterrupt:
         print("\nStopped. The next start begins the installation again; what was downloaded is kept.", file=sys.stderr)
         raise
@@ -323,10 +328,10 @@ def why_anew(place, record, wanted):
 
 def make_venv(place):
     """Make an empty environment."""
-    with open(place.log, "a") as log:
+    with open(place.log, "wb") as log:
         code = run([base_python(), "-m", "venv", place.venv], stdout=log, stderr=log)
     if code:
-        raise explain(tail(place.log), place, "Python could not make the environment")
+        raise explain(read_from(place.log, 0), place, "Python could not make the environment")
 
 
 def install_packages(place, wanted):
@@ -340,18 +345,23 @@ def install_packages(place, wanted):
 
 
 def pip(place, arguments, source):
-    """Run pip install. In a terminal pip shows its progress; its errors go to the log and come back as a sentence."""
-    terminal = sys.stdout.isatty()
-    command = [place.python, "-m", "pip", "--log", place.log, "install"] + ([] if terminal else ["--quiet"])
-    output = os.path.join(place.venv, "start.err")
-    with open(output, "wb") as errors:
-        code = run(command + arguments, stdout=None if terminal else errors, stderr=errors)
-    said = tail(output)
-    os.remove(output)
+    """Run pip install. In a terminal pip shows its progress; what it does not show goes to the log, errors always."""
+    command = [place.python, "-m", "pip", "install"] + arguments
+    with open(place.log, "ab") as log:
+        log.write(("\n> %s\n" % " ".join(command)).encode("utf-8", "replace"))
+        log.flush()
+        begin = log.tell()
+        code = run(command, stdout=None if sys.stdout.isatty() else log, stderr=log)
     if code:
-        with open(place.log, "a") as log:
-            log.write(said)
-        raise explain(said, place, "pip could not install the packages", source)
+        raise explain(read_from(place.log, begin), place, "pip could not install the packages", source)
+
+
+def quiet_kernels(place):
+    """Keep the kernels' own log out of the terminal: at Ctrl-C a busy one would log a traceback. Cells are not affected."""
+    folder = os.path.join(place.venv, "etc", "ipython")
+    if not os.path.isdir(folder):
+        os.makedirs(folder)
+    write_json(os.path.join(folder, "ipython_kernel_config.json"), {"IPKernelApp": {"log_level": 50}})
 
 
 FAILURES = [
@@ -439,16 +449,21 @@ def read_record(place):
 
 
 def write_record(place, record):
-    """Write the record whole or not at all; None takes it away."""
+    """Write the record; None takes it away."""
     try:
         if record is None:
             os.remove(place.record)
-            return
-        with open(place.record + ".new", "w") as file:
-            json.dump(record, file, indent=1)
-        os.replace(place.record + ".new", place.record)
+        else:
+            write_json(place.record, record)
     except OSError as error:
         raise explain("[Errno %s] %s" % (error.errno, error.strerror), place, "The environment can't be written")
+
+
+def write_json(path, data):
+    """Write a file whole or not at all."""
+    with open(path + ".new", "w") as file:
+        json.dump(data, file, indent=1)
+    os.replace(path + ".new", path)
 
 
 def clear(place):
@@ -467,10 +482,11 @@ def clear(place):
         raise Trouble(sentence % (error.filename or place.venv, error.strerror))
 
 
-def tail(path, size=100000):
-    """Return the last part of a text file."""
+def read_from(path, begin):
+    """Return the text of a file from a byte on."""
     with open(path, "rb") as file:
-        return file.read()[-size:].decode("utf-8", "replace")
+        file.seek(begin)
+        return file.read().decode("utf-8", "replace")
 
 
 # ------------------------------------------------------------------ processes
