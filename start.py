@@ -221,7 +221,7 @@ def check_port(port):
 
 def check_space(place, torch_index):
     """Raise Trouble where a new environment can't fit; say so where only the smaller builds of torch fit."""
-    free = shutil.disk_usage(place.root).free / 1e9
+    free = shutil.disk_usage(place.venv).free / 1e9
     if free < LEAST_GB:
         raise Trouble(
             "The disk is too full: the environment needs %d GB (%d with a CUDA build of torch), and %.1f GB are free."
@@ -256,7 +256,7 @@ def make_ready(place, extras, torch_index=None):
 
 def fingerprint(place, extras, torch_index, record):
     """Return what the environment is made from. Extras and the choice of torch of an earlier start are kept."""
-    record = record or {}
+    record = record if record and record.get("complete") else {}
     digest = hashlib.sha256()
     for name in ("pyproject.toml", "constraints.txt"):
         with open(os.path.join(place.root, name), "rb") as file:
@@ -339,7 +339,9 @@ def install_packages(place, wanted):
     constraints = os.path.join(place.root, "constraints.txt")
     print("Installing packages. The first time takes minutes, and downloads up to 3 GB.")
     if wanted["torch_index"]:
-        pip(place, ["torch", "--index-url", wanted["torch_index"], "--constraint", constraints], wanted["torch_index"])
+        with open(constraints) as file:
+            torch = re.search(r"^torch==\S+", file.read(), re.MULTILINE).group()
+        pip(place, [torch, "--index-url", wanted["torch_index"]], wanted["torch_index"])
     project = "%s[%s]" % (place.root, ",".join(wanted["extras"]))
     pip(place, ["--editable", project, "--constraint", constraints], "the package index")
 
@@ -357,7 +359,7 @@ def pip(place, arguments, source):
 
 
 def quiet_kernels(place):
-    """Keep the kernels' own log out of the terminal: at Ctrl-C a busy one would log a traceback. Cells are not affected."""
+    """Keep the kernels' own log out of the terminal: at Ctrl-C a busy one would show a traceback there."""
     folder = os.path.join(place.venv, "etc", "ipython")
     if not os.path.isdir(folder):
         os.makedirs(folder)
@@ -391,6 +393,11 @@ FAILURES = [
         True,
     ),
     (
+        r"not a trusted or secure host",
+        "%(source)s is not trusted by pip: use an address that begins with https.",
+        True,
+    ),
+    (
         r"ResolutionImpossible|conflicting dependencies",
         "The versions in constraints.txt contradict what a package asks for.",
         True,
@@ -401,14 +408,14 @@ FAILURES = [
 
 def explain(said, place, otherwise, source=""):
     """Return the Trouble for what a program wrote before it failed; `source` is where it took packages from."""
+    source = source.replace("the", "The", 1)
     for pattern, sentence, harmless in FAILURES:
         if re.search(pattern, said, re.IGNORECASE):
-            sentence = sentence.replace("%(source)s", source.replace("the", "The", 1))
-            return Trouble(sentence, place.log, harmless)
+            return Trouble(sentence.replace("%(source)s", source), place.log, harmless)
     missing = re.search(r"No matching distribution found for (\S+)", said)
     if missing:
         facts = (source, missing.group(1), platform.python_version(), platform.system(), platform.machine())
-        sentence = "On %s there is no build of %s for Python %s on %s %s: another Python version may have one."
+        sentence = "%s has no %s for Python %s on %s %s: another version of Python may help, or another address."
         return Trouble(sentence % facts, place.log, harmless=True)
     lines = [line for line in said.splitlines() if line.startswith("ERROR: ")] or said.split("\n")[-2:]
     return Trouble("%s: %s" % (otherwise, " ".join(lines[-1:]).replace("ERROR: ", "").strip()), place.log)
