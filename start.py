@@ -327,9 +327,9 @@ def why_anew(place, record, wanted):
 
 
 def make_venv(place):
-    """Make an empty environment."""
+    """Make an empty environment; where .venv is a link, in the folder that it leads to."""
     with open(place.log, "wb") as log:
-        code = run([base_python(), "-m", "venv", place.venv], stdout=log, stderr=log)
+        code = run([base_python(), "-m", "venv", os.path.realpath(place.venv)], stdout=log, stderr=log)
     if code:
         raise explain(read_from(place.log, 0), place, "Python could not make the environment")
 
@@ -417,8 +417,9 @@ def explain(said, place, otherwise, source=""):
         facts = (source, missing.group(1), platform.python_version(), platform.system(), platform.machine())
         sentence = "%s has no %s for Python %s on %s %s: another version of Python may help, or another address."
         return Trouble(sentence % facts, place.log, harmless=True)
-    lines = [line for line in said.splitlines() if line.startswith("ERROR: ")] or said.split("\n")[-2:]
-    return Trouble("%s: %s" % (otherwise, " ".join(lines[-1:]).replace("ERROR: ", "").strip()), place.log)
+    lines = [line for line in said.splitlines() if line.strip()]
+    errors = [line for line in lines if line.lower().startswith("error: ")]
+    return Trouble("%s: %s" % (otherwise, (errors or lines or ["no reason given"])[-1].strip()), place.log)
 
 
 # ------------------------------------------------------------------ files of ours inside .venv
