@@ -306,14 +306,14 @@ def install(place, record, wanted):
 
 def why_anew(place, record, wanted):
     """Return the reason to make the environment from nothing, or None to build upon the one that is there."""
+    if record and not record.get("complete"):
+        return "Making the environment anew: the last installation was not finished."
     if not os.path.lexists(place.python):
         return "Making the environment in .venv."
     if run([place.python, "-I", "-c", "import pip"], stderr=subprocess.DEVNULL):
         return "Making the environment anew: its Python no longer works."
     if record is None:  # made by hand: kept
         return None
-    if not record.get("complete"):
-        return "Making the environment anew: the last installation was not finished."
     if record == wanted:  # then nothing but missing packages brought us here
         return "Making the environment anew: packages were taken out of it."
     for key, text in (
