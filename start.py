@@ -375,7 +375,7 @@ FAILURES = [
     ),
     (r"\[Errno 122\]|quota exceeded", "Your disk quota is used up: make room and start again.", False),
     (
-        r"\[Errno (?:13|30|1)\]|\[WinError (?:5|32)\]",
+        r"\[Errno (?:13|30|1)\]|\[WinError (?:5|32)\]|Permission denied|Read-only file system",
         "Permission denied while installing: end programs that still use .venv, and see that the project lies in a "
         "folder that you may write to.",
         False,
@@ -418,7 +418,7 @@ def explain(said, place, otherwise, source=""):
         sentence = "%s has no %s for Python %s on %s %s: another version of Python may help, or another address."
         return Trouble(sentence % facts, place.log, harmless=True)
     lines = [line for line in said.splitlines() if line.strip()]
-    errors = [line for line in lines if line.lower().startswith("error: ")]
+    errors = [line for line in lines if re.match(r"\s*error: (?!subprocess-exited)", line, re.IGNORECASE)]
     return Trouble("%s: %s" % (otherwise, (errors or lines or ["no reason given"])[-1].strip()), place.log)
 
 
