@@ -5,7 +5,7 @@ gets after the axes have been named. Naming is left to `namer`, showing to `rend
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 __all__ = ["Call", "Fact", "Failure", "Line", "Log", "Op", "Ref", "Site", "Slice", "Source", "TensorInfo"]
 
@@ -30,8 +30,8 @@ class TensorInfo:
 
     `id` and `storage` are numbers within the trace (two tensors with one `storage` share memory); `offset` and
     `stride` are in elements. `axes` has a name for each entry of `shape`, `?` where none can be known. `origins`
-    tells whose an axis is where a name stands twice (`"T of q"`), else None. `memory` says what the operation did
-    to make this tensor; for an operation's inputs, and where storage cannot be asked, it is None.
+    tells whose an axis is where a name stands twice (`"T of q"`), else None. `memory` says what the operation
+    that made it did; None for a tensor from outside the run, and where storage cannot be asked.
     """
 
     id: int
@@ -112,7 +112,7 @@ class Ref:
     """Stands for a tensor in recorded arguments: `Ref.at(i)` is fact number `i` of the log; compared by identity."""
 
     __slots__ = ("fact",)
-    _pool: "list[Ref]" = []
+    _pool: ClassVar["list[Ref]"] = []
 
     def __init__(self, fact: int) -> None:
         self.fact = fact

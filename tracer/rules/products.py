@@ -1,0 +1,257 @@
+"""Rules for products: matmul and its relatives, linear, einsum, embedding, attention calls."""
+
+from collections.abc import Sequence
+
+from ..naming import Term
+from .core import Axes, Axis, Step, Tensor, rule
+
+__all__: list[str] = []
+
+HEADS = frozenset({"H", "G"})
+
+
+@rule("matmul", "mm", "bmm", "mv", "dot", "inner_product", "linalg_matmul")
+def _matmul(step: Step) -> list[Axes] | None:
+    pair = step.tensors()[:2]
+    return None if len(pair) < 2 else [multiply(step, *pair)]
+
+
+@rule("rmatmul")
+def _rmatmul(step: Step) -> list[Axes] | None:
+    pair = step.tensors()[:2]
+    return None if len(pair) < 2 else [multiply(step, pair[1], pair[0])]
+
+
+def multiply(step: Step, a: Tensor, b: Tensor) -> Axes:
+    """Return the axes of `a @ b`: batch axes line up, the last of a and the last but one of b are summed away."""
+    inner_b = b.axes[-2] if b.rank > 1 else b.axes[-1]
+    contract(step, a, a.axes[-1], b, inner_b)
+    batch_a = Tensor(a.shape[:-2], a.axes[:-2], constant=a.constant, owner=a.owner)
+    batch_b = Tensor(b.shape[:-2], b.axes[:-2], constant=b.constant, owner=b.owner)
+    rows = [owned(step, a.axes[-2], a)] if a.rank > 1 else []
+    columns = [owned(step, b.axes[-1], b)] if b.rank > 1 else []
+    if rows and columns and not a.constant and not b.constant:
+        warn_of_heads(step, rows[0].term, columns[0].term)
+    return [*step.broadcast([batch_a, batch_b]), *rows, *columns]
+
+
+def owned(step: Step, axis: Axis, tensor: Tensor) -> Axis:
+    """Return the axis with a note of whose it is: T of q, T of k."""
+    return axis.marked(origin=tensor.owner, soft=0) if axis.origin is None and tensor.owner else axis.marked(soft=0)
+
+
+def contract(step: Step, a: Tensor, x: Axis, b: Tensor, y: Axis) -> None:
+    """Sum two axes away against each other: they must be one axis, and weights are summed where their softmax ran."""
+    if x.size == y.size and not step.space.unify(x.term, y.term) and x.size > 1:
+        step.clash(x.term, y.term, "contracts")
+    for t, axis in ((a, x), (b, y)):
+        soft = [s for s in t.axes if s.soft == 1]
+        if soft and not axis.soft:
+            warn_of_weights(step, soft[0].term, axis.term)
+
+
+def warn_of_weights(step: Step, soft: Term, summed: Term) -> None:
+    """Warn that weights made by a softmax over one axis are summed over another."""
+
+    def text() -> str | None:
+        name, other = step.space.name(soft), step.space.name(summed)
+        if name in ("E", "K"):
+            return None
+        which = f"{name} and not the {other}" if name == other else f"{name}, not {other}"
+        return (
+            f"{step.name} sums over {other}, but the softmax ran over another axis ({which} that is summed): "
+            "the weights that are summed do not add up to 1; use softmax(dim=-1) on scores of queries x keys"
+        )
+
+    step.warn(text)
+
+
+def warn_of_heads(step: Step, row: Term, column: Term) -> None:
+    """Warn that heads were compared with heads: the transpose that puts H before T is missing."""
+
+    def text() -> str | None:
+        x, y = step.space.name(row), step.space.name(column)
+        if x not in HEADS or y not in HEADS:
+            return None
+        return (
+            f"{step.name} compares heads with heads: its result ends in [{x}, {y}], so no token looks at another; "
+            "put H before T first: view(B, T, H, D).transpose(1, 2)"
+        )
+
+    step.warn(text)
+
+
+@rule("addmm", "baddbmm", "addbmm", "addmv")
+def _addmm(step: Step) -> list[Axes] | None:
+    found = step.tensors()[:3]
+    if len(found) < 3 or step.name == "addbmm":
+        return None
+    bias, a, b = found
+    learned = b.role == "parameter" and b.rank == 2
+    axes = multiply(step, a, b)
+    if learned:
+        made_by_weights(step, a.axes[-1], b.axes[-1])
+    return [step.broadcast([Tensor(step.outs[0], axes, constant=False, owner=None), bias])]
+
+
+@rule("linear")
+def _linear(step: Step) -> list[Axes] | None:
+    x, weight, bias = step.tensor(0), step.tensor(1, "weight"), step.tensor(2, "bias")
+    if x is None or weight is None:
+        return None
+    contract(step, x, x.axes[-1], weight, weight.axes[-1])
+    if weight.rank == 1:
+        return [list(x.axes[:-1])]
+    out = weight.axes[0]
+    made_by_weights(step, x.axes[-1], out)
+    if bias is not None:
+        out = step.meet(out, bias.axes[-1])
+    return [[*x.axes[:-1], out]]
+
+
+def made_by_weights(step: Step, source: Axis, made: Axis) -> None:
+    """The outputs of a learned map of features are features; mapping over positions can give positions."""
+    space = step.space
+    var = space.walk(made.term).var
+    if var is not None and not space.is_data(source.term):
+        space.settle(made.term)
+        var.feature = True
+
+
+@rule("bilinear")
+def _bilinear(step: Step) -> list[Axes] | None:
+    a, b, w = step.tensor(0, "input1"), step.tensor(1, "input2"), step.tensor(2, "weight")
+    if a is None or b is None or w is None:
+        return None
+    contract(step, a, a.axes[-1], w, w.axes[1])
+    contract(step, b, b.axes[-1], w, w.axes[2])
+    rows = [step.meet(p, q) for p, q in zip(a.axes[:-1], b.axes[:-1], strict=True)]
+    return [[*rows, w.axes[0]]]
+
+
+@rule("outer", "ger")
+def _outer(step: Step) -> list[Axes] | None:
+    pair = step.tensors()[:2]
+    if len(pair) < 2:
+        return None
+    return [[owned(step, pair[0].axes[0], pair[0]), owned(step, pair[1].axes[0], pair[1])]]
+
+
+@rule("embedding")
+def _embedding(step: Step) -> list[Axes] | None:
+    ids, weight = step.tensor(0), step.tensor(1, "weight")
+    if ids is None or weight is None:
+        return None
+    if weight.role == "parameter":
+        table_axes(step, ids, weight)
+    return [[*ids.axes, *weight.axes[1:]]]
+
+
+def table_axes(step: Step, ids: Tensor, weight: Tensor) -> None:
+    """A table looked up with ids of the input has V rows; any other table has not, and no table is V wide."""
+    space, known = step.space, step.space.sizes
+    rows, width = space.walk(weight.axes[0].term).var, space.walk(weight.axes[1].term).var
+    if rows is not None and rows.options is not None:
+        looked_up = not ids.constant and known.get("V") == rows.size
+        rows.options = (space.sym("V", rows.size),) if looked_up else None
+        space.settle(weight.axes[0].term)
+    if width is not None and width.options:
+        width.options = tuple(o for o in width.options if space.name(o) != "V") or None
+        space.settle(weight.axes[1].term)
+        width.feature = True
+
+
+@rule("einsum")
+def _einsum(step: Step) -> list[Axes] | None:
+    equation = step.arg(0, "equation")
+    operands = step.tensors()
+    if not isinstance(equation, str):
+        return None
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    letters = [_letters(term, t.rank) for term, t in zip(left.split(","), operands, strict=False)]
+    met: dict[str, Axis] = {}
+    owners: dict[str, list[Tensor]] = {}
+    for names, t in zip(letters, operands, strict=True):
+        for name, axis in zip(names, t.axes, strict=True):
+            met[name] = step.meet(met[name], axis, "contracts or lines up") if name in met else axis
+            owners.setdefault(name, []).append(t)
+    out = _letters(right, len(step.outs[0])) if arrow else _implicit(letters)
+    _check_einsum(step, letters, operands, out, owners)
+    return [[_kept(step, met[n], owners[n]) for n in out]]
+
+
+def _letters(term: str, rank: int) -> list[str]:
+    """Return one name for each axis; the axes under `...` are named ...1, ...2 from the right."""
+    if "..." not in term:
+        return list(term)
+    before, _, after = term.partition("...")
+    hidden = rank - len(before) - len(after)
+    return [*before, *(f"...{hidden - i}" for i in range(hidden)), *after]
+
+
+def _implicit(letters: list[list[str]]) -> list[str]:
+    every = [n for names in letters for n in names]
+    dots = sorted({n for n in every if n.startswith("...")}, reverse=True)
+    return dots + sorted(n for n in set(every) if not n.startswith("...") and every.count(n) == 1)
+
+
+def _kept(step: Step, axis: Axis, owners: list[Tensor]) -> Axis:
+    return owned(step, axis, owners[0]) if len(owners) == 1 else axis.marked(soft=0)
+
+
+def _check_einsum(
+    step: Step, letters: list[list[str]], operands: Sequence[Tensor], out: list[str], owners: dict[str, list[Tensor]]
+) -> None:
+    """The checks of a matmul: weights are summed over their own axis, heads are not compared with heads."""
+    for names, t in zip(letters, operands, strict=True):
+        soft = [a for a in t.axes if a.soft == 1]
+        summed = [a for n, a in zip(names, t.axes, strict=True) if n not in out and len(owners[n]) > 1]
+        if soft and summed and not any(a.soft for a in summed):
+            warn_of_weights(step, soft[0].term, summed[0].term)
+    if len(operands) == 2 and not any(t.constant for t in operands):
+        free = [[a for n, a in zip(ns, t.axes, strict=True) if len(owners[n]) == 1 and n in out]
+                for ns, t in zip(letters, operands, strict=True)]  # fmt: skip
+        if len(free[0]) == len(free[1]) == 1:
+            warn_of_heads(step, free[0][0].term, free[1][0].term)
+
+
+@rule("scaled_dot_product_attention")
+def _sdpa(step: Step) -> list[Axes] | None:
+    q, k, v = step.tensor(0, "query"), step.tensor(1, "key"), step.tensor(2, "value")
+    if q is None or k is None or v is None:
+        return None
+    contract(step, q, q.axes[-1], k, k.axes[-1])
+    step.meet(k.axes[-2], v.axes[-2])
+    batch = list(q.axes[:-2])
+    for other in (k, v):
+        for i, axis in enumerate(other.axes[:-2], start=len(batch) - (other.rank - 2)):
+            if 0 <= i and (axis.size == batch[i].size or axis.size == 1):
+                batch[i] = step.meet(batch[i], axis)
+    mask = step.tensor(3, "attn_mask")
+    if mask is not None:
+        scores = [*batch, q.axes[-2], k.axes[-2]]
+        step.broadcast([Tensor([a.size for a in scores], scores, constant=False, owner=None), mask])
+    warn_of_heads(step, q.axes[-2].term, k.axes[-2].term)
+    return [[*batch, q.axes[-2], v.axes[-1]]]
+
+
+@rule("multi_head_attention_forward")
+def _mha(step: Step) -> list[Axes] | None:
+    query, key = step.tensor(0, "query"), step.tensor(1, "key")
+    if query is None or key is None:
+        return None
+    out: list[Axes] = [list(query.axes)]
+    if len(step.outs) > 1:
+        t, s = owned(step, query.axes[0], query), owned(step, key.axes[0], key)
+        heads, known = step.arg(4, "num_heads"), step.space.sizes
+        middle = step.fresh([1] * 0)
+        if len(step.outs[1]) == query.rank + 1:
+            middle = [Axis(step.space.sym("H", heads))] if known.get("H") == heads else step.fresh([heads])
+        out.append([*query.axes[1:-1], *middle, t, s])
+    return out
+
+
+@rule("TransformerEncoder", "TransformerEncoderLayer", "TransformerDecoder", "TransformerDecoderLayer", "Transformer")
+def _same_as_query(step: Step) -> list[Axes] | None:
+    x = step.tensors()[:1]
+    return [list(x[0].axes)] if x and x[0].shape == step.outs[0] else None

@@ -1,0 +1,357 @@
+"""How the axes of `view` and `reshape` follow from the old axes and the new sizes.
+
+Reading a tensor row by row, old and new axes cut the same sequence of numbers. Where the cuts agree, an axis is kept,
+split (C -> H, D) or merged (B, T -> (B T)). Where they do not, the new axis takes entries of several old ones.
+
+Steps: old axes become units (atoms with their place); stretches of old and new axes that hold the same number of entries
+are matched one by one; units of size 1, which no size can place, go where the code's own text or their kind puts them.
+"""
+
+import ast
+from functools import cache
+from itertools import product as every
+from math import prod
+
+from ..naming import POSITIONS, Space, Sum, Sym, Term, number
+from .core import UNIT, Axes, Axis, Step
+
+__all__ = ["merged", "regroup", "written_sizes"]
+
+Written = list[str | None]
+"""The text of each new size in the user's code, None where it is not known."""
+Unit = tuple[tuple[int, int], Term]
+"""Part of an old axis, with its place: (old axis, number of the part)."""
+WIDTHS = frozenset({"C", "D", "M", "V", "D_k", "D_v"})
+
+
+def regroup(step: Step, old: Axes, new: tuple[int, ...], written: Written, *, constant: bool) -> Axes:
+    """Return the axes of a tensor of axes `old` seen with the sizes `new`; warns of cuts across axes."""
+    if 0 in new:
+        return [old[i] if i < len(old) and old[i].size == n else Axis(step.space.fresh(n)) for i, n in enumerate(new)]
+    groups: dict[int, list[Unit]] = {}
+    ones: list[Unit] = [((i, 0), a.term) for i, a in enumerate(old) if a.size == 1 and a.term.atoms]
+    for olds, where in _stretches(old, new):
+        terms = [(i, step.space.walk(old[i].term)) for i in olds]
+        found, small = _stretch(step, terms, [new[j] for j in where], [written[j] for j in where])
+        groups.update(zip(where, found, strict=True))
+        ones += small
+    _place_ones(step, sorted(ones, key=lambda u: u[0]), new, groups, written)
+    for j in groups:
+        if len(groups.get(j - 1, ())) > 1 and _hides_one(step.space, groups[j]):
+            groups[j] = [(groups[j][0][0], step.space.fresh(new[j]))]
+    out = [_axis(step, old, groups[j]) if j in groups else None for j in range(len(new))]
+    for j in range(len(new)):
+        if out[j] is None:
+            out[j] = _new_unit(step, j, out, written)
+    if not constant and len(new) > 1:
+        for group in groups.values():
+            _check_merge(step, [t for _, t in group])
+    return [a or UNIT for a in out]
+
+
+def _stretches(old: Axes, new: tuple[int, ...]) -> list[tuple[list[int], list[int]]]:
+    """Pair the shortest stretches of old and new axes (sizes of 1 left out) that hold the same number of entries."""
+    olds = [i for i, a in enumerate(old) if a.size != 1]
+    news = [j for j, n in enumerate(new) if n != 1]
+    out: list[tuple[list[int], list[int]]] = []
+    while olds and news:
+        i = j = 1
+        have, want = old[olds[0]].size, new[news[0]]
+        while have != want:
+            if have < want and i < len(olds):
+                have, i = have * old[olds[i]].size, i + 1
+            elif have > want and j < len(news):
+                want, j = want * new[news[j]], j + 1
+            else:
+                i, j = len(olds), len(news)
+                break
+        out.append((olds[:i], news[:j]))
+        olds, news = olds[i:], news[j:]
+    return out
+
+
+def _stretch(
+    step: Step, terms: list[tuple[int, Term]], new: list[int], written: Written
+) -> tuple[list[list[Unit]], list[Unit]]:
+    """Share out the units of some old axes over some new ones; also return the units of size 1 met inside."""
+    space = step.space
+    if len(new) == 1:
+        units = [u for i, t in terms for u in _units(i, t)[0]]
+        return [[u for u in units if u[1].size != 1]], [u for u in units if u[1].size == 1]
+    for spelled in (terms, [(i, space.expand(t)) for i, t in terms]):
+        exact = _exact(space, spelled, new, written)
+        if exact is not None:
+            return exact
+    return _pieces(step, terms, new, written), []
+
+
+def _units(place: int, term: Term) -> list[list[Unit]]:
+    """Return the ways to read one axis as a row of atoms: 3C is (3 C); 3(H D) is (3 H D) or (H 3 D)."""
+    atoms = [Term(1, 1, (a,)) for a in term.atoms]
+    if term.den != 1 or not atoms or (term.num > 1 and isinstance(term.atoms[0], Sum)):
+        rows = [[term]]
+    elif term.num == 1:
+        rows = [atoms]
+    else:
+        rows = [[*atoms[:i], number(term.num), *atoms[i:]] for i in range(len(atoms))]
+    return [[((place, k), t) for k, t in enumerate(row)] for row in rows]
+
+
+def _exact(
+    space: Space, terms: list[tuple[int, Term]], new: list[int], written: Written
+) -> tuple[list[list[Unit]], list[Unit]] | None:
+    """Group whole units into the new sizes; None where a cut falls inside a unit. Two readings that differ give `?`."""
+    found: list[tuple[list[list[Unit]], list[Unit]]] = []
+    for rows in every(*(_units(i, t) for i, t in terms)):
+        units = [u for row in rows for u in row]
+        groups = _group([u for u in units if u[1].size != 1], new)
+        if groups is not None:
+            found.append((groups, [u for u in units if u[1].size == 1]))
+    if len(found) > 1:
+        found = [f for f in found if all(_agrees(g, w) for g, w in zip(f[0], written, strict=True))] or found
+    if not found:
+        return None
+    first, ones = found[0]
+    for k, group in enumerate(first):
+        term = space.product(t for _, t in group)
+        if not all(space.same(space.product(t for _, t in other[0][k]), term) for other in found[1:]):
+            first[k] = [(group[0][0], space.fresh(term.size))]
+    return first, ones
+
+
+def _group(units: list[Unit], new: list[int]) -> list[list[Unit]] | None:
+    groups: list[list[Unit]] = []
+    i = 0
+    for n in new:
+        group: list[Unit] = []
+        while n > 1 and i < len(units) and n % units[i][1].size == 0:
+            n //= units[i][1].size
+            group.append(units[i])
+            i += 1
+        if n != 1:
+            return None
+        groups.append(group)
+    return groups if i == len(units) else None
+
+
+def _agrees(group: list[Unit], written: str | None) -> bool:
+    """A size written as a digit is a bare number; any other writing is not."""
+    return written is None or written.isdigit() == all(not t.atoms for _, t in group)
+
+
+def _pieces(step: Step, terms: list[tuple[int, Term]], new: list[int], written: Written) -> list[list[Unit]]:
+    """Cut units where the new sizes ask for it; a new axis made of parts of several old ones is a cut across them."""
+    space = step.space
+    units = [u for i, t in terms for u in _units(i, t)[0] if u[1].size != 1]
+    rows: list[list[tuple[int, int]]] = []  # for each new axis: (unit, size of the piece taken)
+    i, left = 0, units[0][1].size
+    for n in new:
+        row: list[tuple[int, int]] = []
+        while n > 1 and i < len(units):
+            take = left if n % left == 0 else (n if left % n == 0 else 0)
+            if take == 0:
+                return _crossed(step, terms, units, new)
+            row.append((i, take))
+            n, left = n // take, left // take
+            if left == 1:
+                i += 1
+                left = units[i][1].size if i < len(units) else 1
+        if len(row) > 1 and any(take != units[u][1].size for u, take in row) and not _leading_data(space, units, row):
+            return _crossed(step, terms, units, new)
+        rows.append(row)
+    cuts: dict[int, list[tuple[int, int]]] = {}
+    for k, row in enumerate(rows):
+        for u, take in row:
+            cuts.setdefault(u, []).append((k, take))
+    parts = {
+        (u, k): part
+        for u, cut in cuts.items()
+        for (k, _), part in zip(cut, _cut_unit(step, units[u][1], cut, written), strict=True)
+    }
+    return [[((units[u][0][0], units[u][0][1] + k), parts[u, k]) for u, _ in row] for k, row in enumerate(rows)]
+
+
+def _leading_data(space: Space, units: list[Unit], row: list[tuple[int, int]]) -> bool:
+    """`[B, T] -> [(B T/w), w]`: whole data axes with the leading part of the last one are no cut across."""
+    whole = all(take == units[u][1].size for u, take in row[:-1])
+    return whole and all(space.is_data(units[u][1]) for u, _ in row)
+
+
+def _cut_unit(step: Step, unit: Term, cut: list[tuple[int, int]], written: Written) -> list[Term]:
+    """Cut one atom: `view(.., D // 2, 2)` as written gives D/2 and 2; else parts that are solved when they can be."""
+    space = step.space
+    if len(cut) == 1:
+        return [unit]
+    digits = [(written[k] or "").isdigit() for k, _ in cut]
+    if digits.count(False) == 1 and not space.is_data(unit):
+        rest = next(take for (_, take), d in zip(cut, digits, strict=True) if not d)
+        part = space.scaled(unit, 1, unit.size // rest)
+        return [number(take) if d else part for (_, take), d in zip(cut, digits, strict=True)]
+    made = [space.fresh(take, feature=space.is_feature(unit)) for _, take in cut]
+    space.split(unit, made)
+    return made
+
+
+def _crossed(step: Step, terms: list[tuple[int, Term]], units: list[Unit], new: list[int]) -> list[list[Unit]]:
+    if len(terms) > 1 or len(terms[0][1].atoms) > 1:
+
+        def text() -> str:
+            names = ", ".join(_shown(step.space, t) for _, t in terms)
+            return (
+                f"{step.name} cuts across axes: [{names}] is read as [{', '.join(map(str, new))}], so the new axes mix "
+                "entries of different old ones; split the last axis first, then transpose"
+            )
+
+        step.warn(text)
+    return [[(units[0][0], step.space.fresh(n))] for n in new]
+
+
+def _shown(space: Space, term: Term) -> str:
+    return f"{space.name(term)}={term.size}"
+
+
+def merged(step: Step, axes: Axes) -> Axis:
+    """Return the product of axes, in order; it keeps the marks of an axis that stands alone."""
+    real = [a for a in axes if a.term.atoms or a.size != 1]
+    return real[0] if len(real) == 1 else Axis(step.space.product(a.term for a in real))
+
+
+def _axis(step: Step, old: Axes, group: list[Unit]) -> Axis:
+    """Return the old axis itself where the group is all of it, else the product of the group."""
+    term = step.space.product(t for _, t in sorted(group, key=lambda u: u[0]))
+    for place in {p[0] for p, _ in group} if len({p[0] for p, _ in group}) == 1 else ():
+        if term.size == old[place].size and step.space.same(term, old[place].term):
+            return old[place]
+    return Axis(term)
+
+
+def _check_merge(step: Step, terms: list[Term]) -> None:
+    """Warn where a position axis and a width are merged into one axis: heads joined without the transpose back."""
+
+    def text() -> str | None:
+        names = [a.name for t in terms for a in step.space.walk(t).atoms if isinstance(a, Sym)]
+        if len(names) < 2 or not POSITIONS & set(names[:-1]) or names[-1] not in WIDTHS:
+            return None
+        shown = " ".join(step.space.name(t) for t in terms)
+        return (
+            f"{step.name} merges a data axis with a feature axis: ({shown}) becomes one axis of "
+            f"{prod(t.size for t in terms)}; to join heads, transpose them back next to D first"
+        )
+
+    if len(terms) > 1:
+        step.warn(text)
+
+
+# ---------------------------------------------------------------- axes of size 1
+
+
+def _place_ones(
+    step: Step, ones: list[Unit], new: tuple[int, ...], groups: dict[int, list[Unit]], written: Written
+) -> None:
+    """Give each named unit of size 1 a new axis of size 1 in its gap, or its place in a neighbouring group."""
+    big = sorted(groups)
+    while ones:
+        last = max((j for j in big if groups[j][0][0] < ones[0][0]), default=-1)
+        following = min((j for j in big if j > last), default=len(new))
+        run = [u for u in ones if following == len(new) or u[0] < groups[following][0][0]]
+        ones = ones[len(run) :]
+        if last >= 0 and max(p for p, _ in groups[last]) > run[0][0]:
+            slots = [last]
+        else:
+            free = [j for j in range(last + 1, following) if written[j] != "1"]
+            slots = [j for j in (last, *free, following) if j in groups or j in free]
+        best = max(_shares(len(run), len(slots)), key=lambda share: _score(step.space, run, share, slots, groups, written))
+        for j in slots:
+            mine, run = run[: best[0]], run[best[0] :]
+            best = best[1:]
+            if mine:
+                groups[j] = sorted([*groups.get(j, []), *mine], key=lambda u: u[0])
+
+
+def _shares(count: int, slots: int) -> list[tuple[int, ...]]:
+    """Return every way to deal `count` units in order to that many slots."""
+    if slots <= 1:
+        return [(count,) * slots]
+    return [(k, *rest) for k in range(count, -1, -1) for rest in _shares(count - k, slots - 1)]
+
+
+def _score(
+    space: Space, run: list[Unit], share: tuple[int, ...], slots: list[int], groups: dict[int, list[Unit]], written: Written
+) -> float:
+    """Say how well a deal fits: each size as written, an axis of 1 for each unit, H with D, data with data."""
+    total, at = 0.0, 0
+    for j, k in zip(slots, share, strict=True):
+        mine, text, there = run[at : at + k], written[j], groups.get(j, [])
+        at += k
+        if text is not None and "*" in text:
+            total -= 2 * abs(text.count("*") + 1 - len(there) - k)
+        elif text == "-1":
+            total += 0.1 * k
+        elif not there:
+            total += min(k, 1) if k < 2 or _joins(space, mine) else 1 - 2 * (k - 1)
+        elif k:
+            data = all(space.is_data(t) for _, t in there)
+            mixed = sum(space.is_data(t) != data for _, t in mine)
+            total += 0.5 if _joins(space, [*there, *mine]) else -0.2 * k - 0.8 * mixed
+    return total
+
+
+def _joins(space: Space, units: list[Unit]) -> bool:
+    """Tell whether some units are one known axis together: (H D) is C."""
+    product = space.product(t for _, t in sorted(units, key=lambda u: u[0]))
+    return len(space.contract(product)) < len(product.atoms)
+
+
+def _hides_one(space: Space, group: list[Unit]) -> bool:
+    """`view(B * T * H, D)` and `view(B * T, C)` have the same sizes at H = 1, so C could be D here."""
+    term = space.walk(group[0][1])
+    pair = space.halves(term)
+    one = pair[0].size == 1 if pair is not None else term.var is not None and space.sizes.get("H") == 1
+    return one and len(group) == 1
+
+
+def _new_unit(step: Step, j: int, out: list[Axis | None], written: Written) -> Axis:
+    """A new axis of size 1: `view(B, T, H, D)` at H = 1 splits C, `view(B, T, 1, C)` adds one; as written it is told."""
+    space = step.space
+    if written[j] == "1":
+        return UNIT
+    for near, first in ((j + 1, True), (j - 1, False)):
+        axis = out[near] if 0 <= near < len(out) else None
+        if axis is None or axis is UNIT or space.is_data(axis.term):
+            continue
+        whole = space.walk(axis.term)
+        pair = space.halves(whole)
+        if pair is not None and pair[0 if first else 1].size == 1:
+            unit, rest = pair if first else pair[::-1]
+            out[near] = Axis(rest, axis.origin, axis.soft) if written[j] else Axis(space.fresh(axis.size))
+            return Axis(unit) if written[j] else Axis(space.fresh(1))
+        if whole.var is not None and axis.size != 1:
+            parts = [space.fresh(1), space.fresh(axis.size)]
+            space.split(whole, parts if first else parts[::-1])
+            out[near] = Axis(parts[1])
+            return Axis(parts[0])
+    return UNIT if written[j] is None and all(space.sizes.get(f, 0) > 1 for f in "HD") else Axis(space.fresh(1))
+
+
+def written_sizes(step: Step, given: tuple[object, ...], rank: int) -> Written:
+    """Return the text of each size in `view(B, T, 1, C)`, `view((B, T, C))` or `reshape(x, (B, T))`."""
+    known: Written = ["-1" if n == -1 else None for n in given] if len(given) == rank else [None] * rank
+    texts = _texts(step.literals)
+    return list(texts[-rank:]) if rank and texts is not None and len(texts) >= rank else known
+
+
+@cache
+def _texts(literals: tuple[str, ...]) -> list[str] | None:
+    """Return the text of each argument, a tuple's entries one by one; None where a star hides how many there are."""
+    try:
+        call = ast.parse(f"f({', '.join(literals)})", mode="eval").body
+    except (SyntaxError, ValueError):
+        return None
+    assert isinstance(call, ast.Call)
+    texts: list[str] = []
+    for arg in [*call.args, *(k.value for k in call.keywords)]:
+        nodes = arg.elts if isinstance(arg, ast.Tuple | ast.List) else [arg]
+        if any(isinstance(n, ast.Starred) for n in nodes):
+            return None
+        texts += [ast.unparse(n) for n in nodes]
+    return texts
