@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from gettext import gettext as _
+from .speech import _
 from pathlib import Path
 from typing import Any
 

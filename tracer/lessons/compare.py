@@ -8,7 +8,7 @@ from torch import Tensor
 
 from .exercise import Case
 from .shapes import read, write
-from .words import _
+from ..speech import _
 
 __all__ = ["as_numbers", "describe_inputs", "difference", "label"]
 

@@ -12,7 +12,7 @@ from . import lesson_00, lesson_10, store
 from .exercise import Exercise
 from .feedback import Feedback, Note, Status, badge
 from .judge import judge
-from .words import _
+from ..speech import _
 
 __all__ = ["Report", "UnknownExercise", "check", "exercises", "hint", "progress", "solution"]
 

@@ -11,7 +11,7 @@ from .feedback import Feedback
 from .running import is_blank, is_hollow
 from .shapes import Axis, read, write
 from .trial import try_function
-from .words import _
+from ..speech import _
 
 __all__ = ["judge"]
 

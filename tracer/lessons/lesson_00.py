@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from .exercise import Case, Exercise, Mistake, Property, show, usual_cases
-from .words import N_
+from ..speech import N_
 
 __all__ = ["EXERCISES"]
 

@@ -3,7 +3,7 @@
 import math
 
 from .exercise import Exercise, Mistake
-from .words import N_
+from ..speech import N_
 
 __all__ = ["EXERCISES", "gpt_parameters"]
 

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from .exercise import Case
-from .words import _
+from ..speech import _
 
 __all__ = ["Outcome", "Trouble", "has_placeholder", "is_blank", "is_hollow", "run"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .feedback import Status
-from .words import _
+from ..speech import _
 
 __all__ = ["FILE", "Entry", "Progress", "load", "save"]
 

@@ -14,7 +14,7 @@ from .compare import as_numbers, describe_inputs, difference
 from .exercise import Case, Draw, Exercise, Mistake
 from .feedback import Feedback, Status
 from .running import Outcome, has_placeholder, run
-from .words import _
+from ..speech import _
 
 __all__ = ["arguments", "try_function"]
 
