@@ -37,7 +37,7 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> Any:
     """Load the controls when they are first asked for: they bring ipywidgets with them."""
     if name == "explore":
-        from .explorer import explore
+        from .explorer import explore  # noqa: PLC0415
 
         return explore
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

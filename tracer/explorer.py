@@ -10,7 +10,6 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from .speech import _
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ import traitlets
 from IPython.display import display
 
 from .engine import trace
+from .speech import _
 
 __all__ = ["Explorer", "explore"]
 

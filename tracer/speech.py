@@ -1,7 +1,7 @@
 """The sentences that a reader sees, through the standard library's gettext: domain `tracer`, English is the source.
 
 `N_` marks a sentence where it is written down, `_` translates it where it is shown, so that one process can be
-switched to another language; `say` also fills in values, after the translation. Without a catalogue the English comes back.
+switched to another language; `say` also fills in values, after the translation. Without a catalogue English comes back.
 """
 
 import gettext

@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .exercise import Case, Exercise, Mistake, Property, show, usual_cases
 from ..speech import N_
+from .exercise import Case, Exercise, Mistake, Property, show, usual_cases
 
 __all__ = ["EXERCISES"]
 

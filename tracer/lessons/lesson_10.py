@@ -2,8 +2,8 @@
 
 import math
 
-from .exercise import Exercise, Mistake
 from ..speech import N_
+from .exercise import Exercise, Mistake
 
 __all__ = ["EXERCISES", "gpt_parameters"]
 

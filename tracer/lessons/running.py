@@ -21,8 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .exercise import Case
 from ..speech import _
+from .exercise import Case
 
 __all__ = ["Outcome", "Trouble", "has_placeholder", "is_blank", "is_hollow", "run"]
 

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .feedback import Status
 from ..speech import _
+from .feedback import Status
 
 __all__ = ["FILE", "Entry", "Progress", "load", "save"]
 

@@ -3,8 +3,8 @@
 Reading a tensor row by row, old and new axes cut the same sequence of numbers. Where the cuts agree, an axis is kept,
 split (C -> H, D) or merged (B, T -> (B T)). Where they do not, the new axis takes entries of several old ones.
 
-Steps: old axes become units (atoms with their place); stretches of old and new axes that hold the same number of entries
-are matched one by one; units of size 1, which no size can place, go where the code's own text or their kind puts them.
+Steps: old axes become units (atoms with their place); stretches of old and new axes that hold equally many entries are
+matched one by one; units of size 1, which no size can place, go where the code's own text or their kind puts them.
 """
 
 import ast
@@ -36,9 +36,9 @@ def regroup(step: Step, old: Axes, new: tuple[int, ...], written: Written, *, co
         groups.update(zip(where, found, strict=True))
         ones += small
     _place_ones(step, sorted(ones, key=lambda u: u[0]), new, groups, written)
-    for j in groups:
-        if len(groups.get(j - 1, ())) > 1 and _hides_one(step.space, groups[j]):
-            groups[j] = [(groups[j][0][0], step.space.fresh(new[j]))]
+    for j, group in groups.items():
+        if len(groups.get(j - 1, ())) > 1 and _hides_one(step.space, group):
+            group[:] = [(group[0][0], step.space.fresh(new[j]))]
     out = [_axis(step, old, groups[j]) if j in groups else None for j in range(len(new))]
     for j in range(len(new)):
         if out[j] is None:
@@ -264,7 +264,9 @@ def _place_ones(
             if free and len(free) != len(run) and vague:
                 groups.update((j, [(run[0][0], step.space.fresh(new[j]))]) for j in slots)
                 continue  # neither sizes nor text tell which is which
-        best = max(_shares(len(run), len(slots)), key=lambda share: _score(step.space, run, share, slots, groups, written))
+        best = max(
+            _shares(len(run), len(slots)), key=lambda share: _score(step.space, run, share, slots, groups, written)
+        )
         for j in slots:
             mine, run = run[: best[0]], run[best[0] :]
             best = best[1:]
@@ -280,7 +282,12 @@ def _shares(count: int, slots: int) -> list[tuple[int, ...]]:
 
 
 def _score(
-    space: Space, run: list[Unit], share: tuple[int, ...], slots: list[int], groups: dict[int, list[Unit]], written: Written
+    space: Space,
+    run: list[Unit],
+    share: tuple[int, ...],
+    slots: list[int],
+    groups: dict[int, list[Unit]],
+    written: Written,
 ) -> float:
     """Say how well a deal fits: each size as written, an axis of 1 for each unit, H with D, data with data."""
     total = 0.0
@@ -319,7 +326,7 @@ def _hides_one(space: Space, group: list[Unit]) -> bool:
 
 
 def _new_unit(step: Step, j: int, out: list[Axis | None], written: Written) -> Axis:
-    """A new axis of size 1: `view(B, T, H, D)` at H = 1 splits C, `view(B, T, 1, C)` adds one; as written it is told."""
+    """A new axis of size 1: `view(B, T, H, D)` at H = 1 splits C, `view(B, T, 1, C)` adds one: the text tells."""
     space = step.space
     if written[j] == "1":
         return UNIT
