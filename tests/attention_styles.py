@@ -45,7 +45,9 @@ class Parts(nn.Module):
         if declare:
             kv = "C" if G == H else "(G D)"
             outs = {"q": "C", "k": kv, "v": kv, "o": "C", "qkv": "3C"}
-            self.axes = {f"{n}.weight": f"{out} C" for n, out in outs.items()} | {f"{n}.bias": a for n, a in outs.items()}
+            self.axes = {f"{n}.weight": f"{out} C" for n, out in outs.items()} | {
+                f"{n}.bias": a for n, a in outs.items()
+            }
             self.sizes = {"C": C, "H": H, "D": D} | ({"G": G} if G != H else {})
 
     def forward(self, run, x: Tensor) -> Tensor:
@@ -143,8 +145,7 @@ def rotate_half(x):
 
 @right
 def rotary(s, x):
-    B, T, _ = x.shape
-    D = s.D - s.D % 2
+    T, D = x.shape[1], s.D - s.D % 2
     q, k, v = heads_of(s, x)
     if D != s.D or D == 0:
         return v

@@ -1,13 +1,31 @@
-"""The sentences a reader sees pass through here, so that a catalogue can give them in another language.
+"""The sentences that a reader sees, through the standard library's gettext: domain `tracer`, English is the source.
 
-English is the source. Knows no sentence itself; numbers, names and shapes are filled in after the translation.
+`N_` marks a sentence where it is written down, `_` translates it where it is shown, so that one process can be
+switched to another language; `say` also fills in values, after the translation. Without a catalogue English comes back.
 """
 
-from gettext import dgettext, dngettext
+import gettext
+from functools import cache
+from pathlib import Path
 
-__all__ = ["say", "say_count"]
+__all__ = ["N_", "_", "say", "say_count"]
 
-_DOMAIN = "shape-tracer"
+LOCALE = Path(__file__).resolve().parent / "locale"
+
+
+@cache
+def _catalogue() -> gettext.NullTranslations:
+    return gettext.translation("tracer", LOCALE, fallback=True)
+
+
+def N_(text: str) -> str:
+    """Mark `text` for translation and return it unchanged."""
+    return text
+
+
+def _(text: str) -> str:
+    """Return `text` in the reader's language, English where there is no catalogue."""
+    return _catalogue().gettext(text) if text else ""  # gettext("") would return the catalogue's header
 
 
 def say(text: str, **values: object) -> str:
@@ -17,7 +35,7 @@ def say(text: str, **values: object) -> str:
         >>> say("{name} has {n} axes", name="q", n=4)
         'q has 4 axes'
     """
-    return dgettext(_DOMAIN, text).format(**values)
+    return _(text).format(**values)
 
 
 def say_count(one: str, many: str, n: int, **values: object) -> str:
@@ -27,4 +45,4 @@ def say_count(one: str, many: str, n: int, **values: object) -> str:
         >>> say_count("{n} warning", "{n} warnings", 2)
         '2 warnings'
     """
-    return dngettext(_DOMAIN, one, many, n).format(n=n, **values)
+    return _catalogue().ngettext(one, many, n).format(n=n, **values)

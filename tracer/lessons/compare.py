@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..speech import _
 from .exercise import Case
 from .shapes import read, write
-from .words import _
 
 __all__ = ["as_numbers", "describe_inputs", "difference", "label"]
 

@@ -8,11 +8,11 @@ from html import escape
 from typing import Any
 
 from ..errors import TracerError
+from ..speech import _
 from . import lesson_00, lesson_10, store
 from .exercise import Exercise
 from .feedback import Feedback, Note, Status, badge
 from .judge import judge
-from .words import _
 
 __all__ = ["Report", "UnknownExercise", "check", "exercises", "hint", "progress", "solution"]
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor
 
-from .words import _
+from ..speech import _
 
 __all__ = ["Case", "Draw", "Exercise", "Kind", "Mistake", "Property", "counting", "show", "usual_cases"]
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Literal
 
-from .words import N_, _
+from ..speech import N_, _
 
 __all__ = ["Feedback", "Note", "Status", "badge"]
 

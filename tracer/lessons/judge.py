@@ -6,12 +6,12 @@ from typing import Any
 from torch import Tensor
 
 from ..errors import AxesError
+from ..speech import _
 from .exercise import Draw, Exercise
 from .feedback import Feedback
 from .running import is_blank, is_hollow
 from .shapes import Axis, read, write
 from .trial import try_function
-from .words import _
 
 __all__ = ["judge"]
 

@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..speech import N_
 from .exercise import Case, Exercise, Mistake, Property, show, usual_cases
-from .words import N_
 
 __all__ = ["EXERCISES"]
 

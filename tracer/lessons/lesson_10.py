@@ -2,8 +2,8 @@
 
 import math
 
+from ..speech import N_
 from .exercise import Exercise, Mistake
-from .words import N_
 
 __all__ = ["EXERCISES", "gpt_parameters"]
 

@@ -21,8 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..speech import _
 from .exercise import Case
-from .words import _
 
 __all__ = ["Outcome", "Trouble", "has_placeholder", "is_blank", "is_hollow", "run"]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from ..errors import AxesError
-from .words import _
+from ..speech import _
 
 __all__ = ["Axis", "read", "write"]
 

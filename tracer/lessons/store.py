@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..speech import _
 from .feedback import Status
-from .words import _
 
 __all__ = ["FILE", "Entry", "Progress", "load", "save"]
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from ..speech import _
 from .compare import as_numbers, describe_inputs, difference
 from .exercise import Case, Draw, Exercise, Mistake
 from .feedback import Feedback, Status
 from .running import Outcome, has_placeholder, run
-from .words import _
 
 __all__ = ["arguments", "try_function"]
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tracer import lessons
-from tracer.lessons import words
+from tracer import lessons, speech
 from tracer.lessons.judge import judge
 
 FOLDER = Path(lessons.__file__).parent
@@ -21,11 +20,11 @@ class Shouting(gettext.NullTranslations):
 
 
 def test_english_is_the_source_where_there_is_no_catalogue() -> None:
-    assert words._("Right") == "Right" and words._("") == ""
+    assert speech._("Right") == "Right" and speech._("") == ""
 
 
 def test_a_catalogue_changes_questions_and_feedback(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(words, "_catalogue", Shouting)
+    monkeypatch.setattr(speech, "_catalogue", Shouting)
     exercise = lessons.exercises()[0]
     assert exercise.question.upper() in str(exercise)
     feedback = judge(exercise, "B T")
