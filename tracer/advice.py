@@ -6,12 +6,13 @@ the operation's name in a table; what none of them knows is still told with its 
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from math import prod
 from typing import NamedTuple
 
 from .records import Op, TensorInfo
-from .render.layout import concrete, place, plain
+from .render.layout import as_written, concrete, place, plain
 from .speech import say
 
 __all__ = ["Case", "Finding", "explain", "known_names"]
@@ -89,6 +90,7 @@ def explain(op: Op, error: str, message: str, sizes: Mapping[str, int]) -> str:
 
     `error` is the exception's type name, `message` its text, `sizes` what is known of the symbols.
     """
+    op = replace(op, inputs=tuple(as_written(info, op) for info in op.inputs))
     case = Case(op, error, message, sizes)
     found = _find(case)
     where = ", ".join(part for part in (op.module, place(op.source)) if part)
@@ -140,7 +142,8 @@ def _who(info: TensorInfo, otherwise: str) -> str:
 
 def _code(info: TensorInfo) -> str:
     """Return the variable to write before a dot, or nothing: `k.transpose(-2, -1)`, `.transpose(-2, -1)`."""
-    return info.variable if info.variable and info.variable.isidentifier() else ""
+    name = info.variable or ""
+    return name if name.removeprefix("self.").isidentifier() else ""
 
 
 def _axis(info: TensorInfo, i: int) -> str:

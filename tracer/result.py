@@ -12,7 +12,7 @@ from .namer import Named, name_log
 from .records import Line, Log, Op, TensorInfo
 from .render import html, serialise, table, text
 from .render.layout import Sheet, lines
-from .speech import say
+from .speech import say, say_count
 
 __all__ = ["Recorder", "Trace"]
 
@@ -258,8 +258,10 @@ class Trace(Sequence[Op]):
 
     def __repr__(self) -> str:
         data = self._data
-        warned = f", {len(data.warnings)} warnings" if data.warnings else ""
-        return f"<Trace: {', '.join(text.summary(data).split('   '))}{warned}>"
+        parts = text.summary(data).split("   ")
+        if data.warnings:
+            parts.append(say_count("{n} warning", "{n} warnings", len(data.warnings)))
+        return f"<Trace: {', '.join(parts)}>"
 
     def _repr_html_(self) -> str:
         if self._asked:

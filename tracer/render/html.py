@@ -17,6 +17,7 @@ from .layout import (
     Repeat,
     Sheet,
     Step,
+    as_written,
     chains,
     concrete,
     fold,
@@ -203,7 +204,8 @@ def _stopped(sheet: Sheet) -> str:
     title = esc(say("Stopped here: {name} raised an error.", name=op.name))
     code = f"<code>{esc(op.source.code)}</code>" if op.source else ""
     where = f"<div>{esc(op.module)} {esc(place(op.source))} {code}</div>"
-    return f'<div class="st-box" role="note"><b>{title}</b>{where}{", ".join(map(_operand, op.inputs))}</div>'
+    operands = ", ".join(_operand(as_written(info, op)) for info in op.inputs)
+    return f'<div class="st-box" role="note"><b>{title}</b>{where}{operands}</div>'
 
 
 def _legend(sheet: Sheet) -> str:

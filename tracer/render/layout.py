@@ -4,12 +4,12 @@ Every renderer starts here, so that all of them group, chain and fold alike.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import PurePosixPath, PureWindowsPath
 
 from ..records import Line, Op, Source, TensorInfo
-from ..speech import say
+from ..speech import N_, say
 from .colours import SYMBOL
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "Repeat",
     "Sheet",
     "Step",
+    "as_written",
     "chains",
     "concrete",
     "fold",
@@ -135,11 +136,20 @@ _DATA_INPUTS = {
 """How many of an operation's tensors are data: the rest are parameters, told by the label of the result."""
 
 
+def as_written(info: TensorInfo, op: Op) -> TensorInfo:
+    """Return an operand under the name that the module's own code has for it: `self.bias` for `blocks.0.attn.bias`."""
+    own = f"{op.module}."
+    if info.variable and op.module and info.variable.startswith(own):
+        return replace(info, variable=f"self.{info.variable.removeprefix(own)}")
+    return info
+
+
 def _read(op: Op) -> tuple[TensorInfo | None, str, tuple[TensorInfo, ...]]:
     """Return the tensor an operation goes on with, its sign, and its other operands."""
-    if op.name in ("addmm", "baddbmm") and len(op.inputs) > 2:
-        return op.inputs[1], "@", op.inputs[2:3]
-    data = op.inputs[: _DATA_INPUTS.get(op.name, len(op.inputs))]
+    inputs = tuple(as_written(info, op) for info in op.inputs)
+    if op.name in ("addmm", "baddbmm") and len(inputs) > 2:
+        return inputs[1], "@", inputs[2:3]
+    data = inputs[: _DATA_INPUTS.get(op.name, len(inputs))]
     if not data:
         return None, "", ()
     sign = _SIGNS.get(op.name.rstrip("_"), "") if len(data) > 1 else ""
@@ -194,12 +204,12 @@ def concrete(info: TensorInfo) -> str:
 # ---------------------------------------------------------------- memory
 
 MEMORY_WORDS = {
-    "view": "another view of its input's memory; nothing was moved",
-    "same": "the input itself was returned",
-    "in-place": "the input's memory was overwritten",
-    "copy": "the same numbers, moved to memory of their own",
-    "new": "results computed into memory of their own",
-    "unknown": "the memory cannot be asked for",
+    "view": N_("another view of its input's memory; nothing was moved"),
+    "same": N_("the input itself was returned"),
+    "in-place": N_("the input's memory was overwritten"),
+    "copy": N_("the same numbers, moved to memory of their own"),
+    "new": N_("results computed into memory of their own"),
+    "unknown": N_("the memory cannot be asked for"),
 }
 """Word in a picture -> what it says; `copy` is `new` memory taken by an operation that only moves numbers."""
 

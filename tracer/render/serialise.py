@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from ..errors import TraceFileError
-from ..records import Op, Slice, Source, TensorInfo
+from ..records import Memory, Op, Slice, Source, TensorInfo
 from .layout import Sheet
 
 __all__ = ["FORMAT", "VERSION", "from_json", "to_json"]
@@ -19,7 +19,7 @@ __all__ = ["FORMAT", "VERSION", "from_json", "to_json"]
 FORMAT = "shape-tracer"
 VERSION = 1
 
-_MEMORY = ("view", "same", "in-place", "new", None)
+_MEMORY: tuple[Memory, ...] = ("view", "same", "in-place", "new")
 _T = TypeVar("_T")
 
 
@@ -232,11 +232,15 @@ def _signed(value: Any, where: str) -> int:
     return value
 
 
+def _memory(value: Any, where: str) -> Memory | None:
+    found = next((kind for kind in _MEMORY if kind == value), None)
+    if value is not None and found is None:
+        raise _wrong(where, f"one of {', '.join(_MEMORY)}", value)
+    return found
+
+
 def _read_tensor(value: Any, where: str) -> TensorInfo:
     node = _Node(value, where)
-    memory = value.get("memory")
-    if memory is not None and (not isinstance(memory, str) or memory not in _MEMORY):
-        raise _wrong(f'"memory" of {where}', "one of view, same, in-place, new", memory)
     info = TensorInfo(
         id=node.get("id", _whole),
         shape=node.get("shape", _list(_whole)),
@@ -249,7 +253,7 @@ def _read_tensor(value: Any, where: str) -> TensorInfo:
         contiguous=node.get("contiguous", _maybe(_flag)),
         storage=node.get("storage", _maybe(_whole)),
         offset=node.get("offset", _maybe(_whole)),
-        memory=memory,  # type: ignore[arg-type]
+        memory=node.get("memory", _memory),
         origins=node.get("origins", _list(_maybe(_text))),
         values=_lists(node.get("values", _argument)),
     )

@@ -7,15 +7,25 @@ from unicodedata import east_asian_width
 
 from ..costs import item_size
 from ..records import Op, TensorInfo
-from ..speech import say
+from ..speech import N_, say
 from .html import esc, label_html, style
 from .layout import concrete, memory_word, place, plain
 
 __all__ = ["HEADS", "Row", "Table", "rows"]
 
 
-HEADS = ("what", "variable", "shape by name", "sizes", "elements", "bytes", "type", "memory", "line")
-_SHAPE = HEADS.index("shape by name")
+HEADS = (
+    N_("what"),
+    N_("variable"),
+    N_("shape by name"),
+    N_("sizes"),
+    N_("elements"),
+    N_("bytes"),
+    N_("type"),
+    N_("memory"),
+    N_("line"),
+)
+_SHAPE = 2
 
 
 @dataclass(frozen=True)
