@@ -41,6 +41,7 @@ spec("product with ids", "matmul", ["idx: B T / int64", "w: T C"], "idx @ w")
 spec("linear on heads", "linear", ["y: B T H D", "w: C C"], "F.linear(y, w)")
 spec("linear on moved features", "linear", ["x: B C T", "w: M C"], "F.linear(x, w)")
 spec("linear of another width", "linear", ["x: B T M", "w: V C"], "F.linear(x, w)")
+spec("linear on scores", "linear", ["scores: B H T T", "w: C C"], "F.linear(scores, w)")
 spec("linear on ids", "linear", ["idx: B C / int64", "w: M C"], "F.linear(idx, w)")
 spec(
     "einsum letters",

@@ -11,6 +11,7 @@ from itertools import combinations
 from math import prod
 from typing import NamedTuple
 
+from .naming import DATA
 from .records import Op, TensorInfo
 from .render.layout import as_written, concrete, place, plain
 from .speech import say
@@ -347,6 +348,8 @@ def _features(case: Case) -> Finding | None:
     for i in reversed(range(_rank(x) - 1)):
         if x.shape[i] == weight.shape[1]:
             return Finding(what, say("bring {a} to the end: {c}.transpose({i}, -1).", a=_axis(x, i), c=_code(x), i=i))
+    if x.axes[-1] in DATA:
+        return Finding(say("{what} That is no feature axis: this is not the tensor that the layer is for.", what=what))
     return Finding(
         what,
         say("make the layer nn.Linear({n}, {m}), or give it what it was made for.", n=x.shape[-1], m=weight.shape[0]),
