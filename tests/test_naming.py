@@ -34,7 +34,7 @@ def test_parse_axes(text: str, expected: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("text", ["B (T", "B T)", "B ((H D))", "B D/0", "B ...", "B T-1", "( )", "3+ T", "B $"])
 def test_parse_axes_refuses(text: str) -> None:
-    with pytest.raises(AxesError, match="axis|bracket|part"):
+    with pytest.raises(AxesError, match=r"axis|bracket|part"):
         parse_axes(text)
 
 
@@ -47,7 +47,17 @@ def test_sizes_that_follow() -> None:
 
 @pytest.mark.parametrize(
     ("term", "expected"),
-    [("T", 5), ("3C", 126), ("D/2", None), ("(H D)", 42), ("3(H D)", 126), ("S+T", None), ("1", 1), ("?", None), ("H/G", 2)],
+    [
+        ("T", 5),
+        ("3C", 126),
+        ("D/2", None),
+        ("(H D)", 42),
+        ("3(H D)", 126),
+        ("S+T", None),
+        ("1", 1),
+        ("?", None),
+        ("H/G", 2),
+    ],
 )
 def test_size_of(term: str, expected: int | None) -> None:
     assert size_of(term, {"T": 5, "H": 6, "D": 7, "G": 3}) == expected

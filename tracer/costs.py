@@ -8,7 +8,16 @@ __all__ = ["flops_of", "item_size"]
 
 Shape = tuple[int, ...]
 
-_ITEM = {"bool": 1, "float64": 8, "int64": 8, "complex64": 8, "complex128": 16, "complex32": 4, "float16": 2, "bfloat16": 2}
+_ITEM = {
+    "bool": 1,
+    "float64": 8,
+    "int64": 8,
+    "complex64": 8,
+    "complex128": 16,
+    "complex32": 4,
+    "float16": 2,
+    "bfloat16": 2,
+}
 
 
 @cache
@@ -16,7 +25,7 @@ def item_size(dtype: str) -> int:
     """Return the bytes of one entry of a dtype written as text (`float32`)."""
     if dtype in _ITEM:
         return _ITEM[dtype]
-    digits = "".join(c for c in dtype.split("_")[0] if c.isdigit())[:2]
+    digits = "".join(c for c in dtype.split("_", maxsplit=1)[0] if c.isdigit())[:2]
     return {"8": 1, "16": 2, "32": 4, "64": 8}.get(digits, 1 if dtype.startswith(("float8", "int8", "uint8")) else 4)
 
 

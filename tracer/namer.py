@@ -12,18 +12,20 @@ from typing import Any
 from .costs import flops_of, item_size
 from .errors import AxesError
 from .naming import Space, Term
-from .records import Call, Fact, Log, Op, Ref, Site, Slice, TensorInfo
+from .records import Call, Log, Op, Ref, Site, Slice, TensorInfo
 from .rules import Axis, Step, Tensor, find_rule
 
 __all__ = ["Named", "name_log"]
 
-VIEW_LIKE = frozenset("view reshape transpose permute contiguous swapaxes movedim mT T t unsqueeze squeeze flatten clone".split())
+VIEW_LIKE = frozenset(
+    "view reshape transpose permute contiguous swapaxes movedim mT T t unsqueeze squeeze flatten clone".split()
+)
 """Operations after which a tensor still is "q" to a reader."""
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """The readable result: `failed` is the call that raised, with named inputs; `sizes` all that were declared or met."""
+    """The readable result: `failed` is the call that raised, with named inputs; `sizes`: all declared or met."""
 
     ops: tuple[Op, ...]
     warnings: tuple[str, ...]
@@ -83,7 +85,9 @@ class _Namer:
         views = [self._event(i, *event) for i, event in enumerate(self.log.events)]
         failed = self._failure()
         self.space.solve()
-        ops = tuple(self._op(i, event, view) for i, (event, view) in enumerate(zip(self.log.events, views, strict=True)))
+        ops = tuple(
+            self._op(i, event, view) for i, (event, view) in enumerate(zip(self.log.events, views, strict=True))
+        )
         bad = None
         if failed is not None:
             f = failed[0]

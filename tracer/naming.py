@@ -1,8 +1,8 @@
 """Axis names as terms: read (`3C`, `D/2`, `(H D)`, `S+T`), write, and unify them. Knows nothing of operations.
 
 A term is a fraction times an ordered product of atoms. An atom is a symbol (`T`), a variable (an axis whose name is not
-known yet) or a sum (`S+T`). Variables are solved by unification, also backwards: every term that mentions a variable gets
-its name the moment the variable does. A `Space` holds the sizes of one trace and what follows from them (C = H·D).
+known yet) or a sum (`S+T`). Variables are solved by unification, also backwards: every term that mentions a variable
+gets its name the moment the variable does. A `Space` holds the sizes of one trace and what follows from them (C = H·D).
 """
 
 import re
@@ -11,7 +11,20 @@ from math import gcd, prod
 
 from .errors import AxesError
 
-__all__ = ["DATA", "FEATURES", "ONE", "POSITIONS", "Space", "Sum", "Sym", "Term", "Var", "number", "parse_axes", "size_of"]
+__all__ = [
+    "DATA",
+    "FEATURES",
+    "ONE",
+    "POSITIONS",
+    "Space",
+    "Sum",
+    "Sym",
+    "Term",
+    "Var",
+    "number",
+    "parse_axes",
+    "size_of",
+]
 
 POSITIONS = frozenset("TSNXYL")
 DATA = POSITIONS | {"B"}
@@ -133,7 +146,7 @@ class Space:
 
     def feature(self, size: int) -> Term:
         """Return a parameter's axis: its declared sizes are the only names it can have by itself."""
-        if size == 1:
+        if size == 1 and not self.options(1):
             return ONE
         var = Var(size, self.options(size) or None)
         self._open.append(var)
@@ -174,7 +187,7 @@ class Space:
         return Term(term.num * num, term.den * den, term.atoms)
 
     def options(self, size: int) -> tuple[Term, ...]:
-        """Return every term of declared feature sizes that has this size: C, M, 3C, (G D) …"""
+        """Return every term of declared feature sizes that has this size: such as C, M, 3C or (G D)."""
         found = self._options.get(size)
         if found is not None:
             return found
@@ -293,7 +306,9 @@ class Space:
         for x, y in ((a, b), (b, a)):
             if x.var and y.atoms:
                 return self._bind(x.var, y)
-        return not a.atoms or not b.atoms or self.same(a, b)
+        if not a.atoms or not b.atoms or self.same(a, b):
+            return True
+        return len(a.atoms) == len(b.atoms) > 1 and self._unify_products(self.expand(a), self.expand(b))
 
     def _unify_products(self, a: Term, b: Term) -> bool:
         """Cancel what two products share at both ends; what is left must be equal, or one variable."""
@@ -316,8 +331,10 @@ class Space:
     def _unify_sums(self, left: list[Atom], right: list[Atom]) -> bool:
         if len(left) == len(right) == 1 and isinstance(left[0], Sum) and isinstance(right[0], Sum):
             x, y = left[0].parts, right[0].parts
-            return len(x) == len(y) and all(p.size == q.size for p, q in zip(x, y, strict=True)) and all(
-                map(self.unify, x, y)
+            return (
+                len(x) == len(y)
+                and all(p.size == q.size for p, q in zip(x, y, strict=True))
+                and all(map(self.unify, x, y))
             )
         return False
 

@@ -56,7 +56,8 @@ class Op:
 
     `args` are its non-tensor arguments, printable, keywords as `"dim=-1"`. `module` is the path of the module whose
     forward called it (`""` for the model itself). `flops` counts 2·m·n·k for products, 0 for other operations;
-    `bytes_new` is memory newly taken by the outputs. `parent` is the index of the operation that this one was opened from.
+    `bytes_new` is memory newly taken by the outputs. `parent` is the index of the operation that
+    this one was opened from.
     """
 
     index: int
@@ -206,7 +207,7 @@ class Log:
     given: dict[int, str] = field(default_factory=dict)
     """fact -> axes text, from `axes=`, `t.name`, `model.axes`"""
     caller_names: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    """event -> variables that the CALLER's statement gave its returned result (used by `t[...]`, not by `op.variable`)"""
+    """event -> variables that the CALLER's statement gave its returned result (for `t[...]`, not `op.variable`)"""
     sizes: dict[str, int] = field(default_factory=dict)
     values: dict[int, Any] = field(default_factory=dict)
     """fact -> nested lists of numbers, with keep_values"""

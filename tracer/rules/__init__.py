@@ -3,4 +3,17 @@
 from . import indexing, pointwise, products, views
 from .core import RULES, Axes, Axis, Rule, Step, Tensor, find_rule, rule
 
-__all__ = ["RULES", "Axes", "Axis", "Rule", "Step", "Tensor", "find_rule", "indexing", "pointwise", "products", "rule", "views"]
+__all__ = [
+    "RULES",
+    "Axes",
+    "Axis",
+    "Rule",
+    "Step",
+    "Tensor",
+    "find_rule",
+    "indexing",
+    "pointwise",
+    "products",
+    "rule",
+    "views",
+]

@@ -95,7 +95,9 @@ def _gather(step: Step) -> list[Axes] | None:
     return None if x is None or index is None or index.rank != len(step.outs[0]) else [list(index.axes)]
 
 
-@rule("scatter", "scatter_add", "scatter_reduce", "index_add", "index_copy", "index_fill", "masked_scatter", "index_put")
+@rule(
+    "scatter", "scatter_add", "scatter_reduce", "index_add", "index_copy", "index_fill", "masked_scatter", "index_put"
+)
 def _scatter(step: Step) -> list[Axes] | None:
     x = step.tensor()
     return None if x is None else [list(x.axes)]

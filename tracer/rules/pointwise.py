@@ -12,18 +12,19 @@ KEEPS_WEIGHTS = frozenset(
 """Operations after which softmax weights still are softmax weights, as far as their axis goes."""
 
 _ELEMENTWISE = """
-abs absolute acos acosh add addcdiv addcmul alpha_dropout angle arccos arcsin arctan asin asinh atan atan2 atanh
-bernoulli bfloat16 bitwise_and bitwise_not bitwise_or bitwise_xor and or xor invert bool byte ceil celu char clamp clamp_max clamp_min
-clip clone conj contiguous copy copysign cos cosh cpu cuda data deg2rad detach digamma div divide double dropout
-elu eq erf erfc erfinv exp exp2 expm1 exponential feature_alpha_dropout feature_dropout fill float float_power floor floor_divide fmax
-fmin fmod frac gelu geometric glu_ gt ge greater greater_equal half hardshrink hardsigmoid hardswish hardtanh heaviside hypot imag
-int isclose isfinite isinf isnan iand ior ixor le leaky_relu lerp less less_equal lgamma log log10 log1p log2 log_normal logaddexp logical_and
-logical_not logical_or logical_xor logit logsigmoid long lshift lt masked_fill maximum minimum mish mod mul multiply nan_to_num
-ne neg negative nextafter normal not_equal pin_memory polygamma positive pow prelu rad2deg radd rand_like randint_like randn_like
-random rdiv real reciprocal relu relu6 remainder requires_grad resolve_conj resolve_neg round rpow rshift rsqrt rsub rmul
-rtruediv rfloordiv rmod selu sgn short sigmoid sign signbit silu sin sinc sinh softplus softshrink softsign sqrt square sub subtract
-tan tanh tanhshrink threshold to true_divide trunc type type_as uniform where xlogy zero zeros_like ones_like full_like empty_like
-cauchy rrelu threshold_ quantize fake_quantize alias view_as_real_ lift_fresh
+abs absolute acos acosh add addcdiv addcmul alias alpha_dropout and angle arccos arcsin arctan asin asinh atan atan2
+atanh bernoulli bfloat16 bitwise_and bitwise_not bitwise_or bitwise_xor bool byte cauchy ceil celu char clamp
+clamp_max clamp_min clip clone conj contiguous copy copysign cos cosh cpu cuda data deg2rad detach digamma div divide
+double dropout elu empty_like eq erf erfc erfinv exp exp2 expm1 exponential fake_quantize feature_alpha_dropout
+feature_dropout fill float float_power floor floor_divide fmax fmin fmod frac full_like ge gelu geometric glu_ greater
+greater_equal gt half hardshrink hardsigmoid hardswish hardtanh heaviside hypot iand imag int invert ior isclose
+isfinite isinf isnan ixor le leaky_relu lerp less less_equal lgamma lift_fresh log log10 log1p log2 log_normal
+logaddexp logical_and logical_not logical_or logical_xor logit logsigmoid long lshift lt masked_fill maximum minimum
+mish mod mul multiply nan_to_num ne neg negative nextafter normal not_equal ones_like or pin_memory polygamma positive
+pow prelu quantize rad2deg radd rand_like randint_like randn_like random rdiv real reciprocal relu relu6 remainder
+requires_grad resolve_conj resolve_neg rfloordiv rmod rmul round rpow rrelu rshift rsqrt rsub rtruediv selu sgn short
+sigmoid sign signbit silu sin sinc sinh softplus softshrink softsign sqrt square sub subtract tan tanh tanhshrink
+threshold threshold_ to true_divide trunc type type_as uniform view_as_real_ where xlogy xor zero zeros_like
 """
 
 
@@ -67,16 +68,28 @@ def _softmax(step: Step) -> list[Axes] | None:
     return [[a.marked(soft=int(i == d)) for i, a in enumerate(x.axes)]]
 
 
-@rule("log_softmax", "cumsum", "cumprod", "logcumsumexp", "cummax", "cummin", "sort", "argsort", "msort", "normalize", "renorm")
+@rule(
+    "log_softmax",
+    "cumsum",
+    "cumprod",
+    "logcumsumexp",
+    "cummax",
+    "cummin",
+    "sort",
+    "argsort",
+    "msort",
+    "normalize",
+    "renorm",
+)
 def _along(step: Step) -> list[Axes] | None:
     x = step.tensor()
     return None if x is None else [[a.marked(soft=0) for a in x.axes]] * len(step.outs)
 
 
 @rule(
-    "sum", "mean", "amax", "amin", "any", "all", "prod", "std", "var", "norm", "logsumexp", "argmax", "argmin", "median",
-    "nansum", "nanmean", "nanmedian", "count_nonzero", "std_mean", "var_mean", "aminmax", "mode", "vector_norm", "linalg_norm",
-    "linalg_vector_norm",
+    "sum", "mean", "amax", "amin", "any", "all", "prod", "std", "var", "norm", "logsumexp", "argmax", "argmin",
+    "median", "nansum", "nanmean", "nanmedian", "count_nonzero", "std_mean", "var_mean", "aminmax", "mode",
+    "vector_norm", "linalg_norm", "linalg_vector_norm",
 )  # fmt: skip
 def _reduce(step: Step) -> list[Axes] | None:
     x = step.tensor()
@@ -182,7 +195,15 @@ def _cross_entropy(step: Step) -> list[Axes] | None:
     return [rows if step.outs[0] else []]
 
 
-@rule("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits", "kl_div")
+@rule(
+    "mse_loss",
+    "l1_loss",
+    "smooth_l1_loss",
+    "huber_loss",
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+    "kl_div",
+)
 def _pair_loss(step: Step) -> list[Axes] | None:
     axes = step.broadcast(step.tensors()[:2], "compares")
     return [axes if step.outs[0] else []]
@@ -200,9 +221,9 @@ SIZED = frozenset({"zeros", "ones", "empty", "rand", "randn"})
 
 
 @rule(
-    "arange", "zeros", "ones", "full", "empty", "rand", "randn", "randint", "randperm", "tensor", "as_tensor", "eye", "linspace",
-    "logspace", "range", "new_zeros", "new_ones", "new_full", "new_empty", "new_tensor", "from_numpy", "scalar_tensor", "asarray",
-    "empty_strided", "tril_indices", "triu_indices", "complex_", "hann_window",
+    "arange", "zeros", "ones", "full", "empty", "rand", "randn", "randint", "randperm", "tensor", "as_tensor", "eye",
+    "linspace", "logspace", "range", "new_zeros", "new_ones", "new_full", "new_empty", "new_tensor", "from_numpy",
+    "scalar_tensor", "asarray", "empty_strided", "tril_indices", "triu_indices", "complex_", "hann_window",
 )  # fmt: skip
 def _factory(step: Step) -> list[Axes] | None:
     if len(step.outs) != 1:

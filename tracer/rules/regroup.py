@@ -3,8 +3,8 @@
 Reading a tensor row by row, old and new axes cut the same sequence of numbers. Where the cuts agree, an axis is kept,
 split (C -> H, D) or merged (B, T -> (B T)). Where they do not, the new axis takes entries of several old ones.
 
-Steps: old axes become units (atoms with their place); stretches of old and new axes that hold the same number of entries
-are matched one by one; units of size 1, which no size can place, go where the code's own text or their kind puts them.
+Steps: old axes become units (atoms with their place); stretches of old and new axes that hold equally many entries are
+matched one by one; units of size 1, which no size can place, go where the code's own text or their kind puts them.
 """
 
 import ast
@@ -29,16 +29,16 @@ def regroup(step: Step, old: Axes, new: tuple[int, ...], written: Written, *, co
     if 0 in new:
         return [old[i] if i < len(old) and old[i].size == n else Axis(step.space.fresh(n)) for i, n in enumerate(new)]
     groups: dict[int, list[Unit]] = {}
-    ones: list[Unit] = [((i, 0), a.term) for i, a in enumerate(old) if a.size == 1 and a.term.atoms]
+    ones = [u for i, a in enumerate(old) if a.size == 1 for u in _units(i, step.space.walk(a.term))[0] if u[1].atoms]
     for olds, where in _stretches(old, new):
         terms = [(i, step.space.walk(old[i].term)) for i in olds]
         found, small = _stretch(step, terms, [new[j] for j in where], [written[j] for j in where])
         groups.update(zip(where, found, strict=True))
         ones += small
     _place_ones(step, sorted(ones, key=lambda u: u[0]), new, groups, written)
-    for j in groups:
-        if len(groups.get(j - 1, ())) > 1 and _hides_one(step.space, groups[j]):
-            groups[j] = [(groups[j][0][0], step.space.fresh(new[j]))]
+    for j, group in groups.items():
+        if len(groups.get(j - 1, ())) > 1 and _hides_one(step.space, group):
+            group[:] = [(group[0][0], step.space.fresh(new[j]))]
     out = [_axis(step, old, groups[j]) if j in groups else None for j in range(len(new))]
     for j in range(len(new)):
         if out[j] is None:
@@ -260,7 +260,13 @@ def _place_ones(
         else:
             free = [j for j in range(last + 1, following) if written[j] != "1"]
             slots = [j for j in (last, *free, following) if j in groups or j in free]
-        best = max(_shares(len(run), len(slots)), key=lambda share: _score(step.space, run, share, slots, groups, written))
+            vague = any(written[j] is None for j in free) or any(t.var is not None for _, t in run)
+            if free and len(free) != len(run) and vague:
+                groups.update((j, [(run[0][0], step.space.fresh(new[j]))]) for j in slots)
+                continue  # neither sizes nor text tell which is which
+        best = max(
+            _shares(len(run), len(slots)), key=lambda share: _score(step.space, run, share, slots, groups, written)
+        )
         for j in slots:
             mine, run = run[: best[0]], run[best[0] :]
             best = best[1:]
@@ -276,17 +282,26 @@ def _shares(count: int, slots: int) -> list[tuple[int, ...]]:
 
 
 def _score(
-    space: Space, run: list[Unit], share: tuple[int, ...], slots: list[int], groups: dict[int, list[Unit]], written: Written
+    space: Space,
+    run: list[Unit],
+    share: tuple[int, ...],
+    slots: list[int],
+    groups: dict[int, list[Unit]],
+    written: Written,
 ) -> float:
     """Say how well a deal fits: each size as written, an axis of 1 for each unit, H with D, data with data."""
-    total, at = 0.0, 0
-    for j, k in zip(slots, share, strict=True):
-        mine, text, there = run[at : at + k], written[j], groups.get(j, [])
-        at += k
+    total = 0.0
+    hands = [run[sum(share[:i]) : sum(share[: i + 1])] for i in range(len(share))]
+    full = [[*groups.get(j, []), *hand] for j, hand in zip(slots, hands, strict=True)]
+    for i, (j, k, mine) in enumerate(zip(slots, share, hands, strict=True)):
+        text, there = written[j], groups.get(j, [])
+        beside = [t for near in full[max(0, i - 1) : i + 2] for _, t in near]
+        if not full[i] and not all(space.is_data(t) for t in beside):
+            total += 0.5  # an axis of 1 with nothing in it comes out of a feature beside it
         if text is not None and "*" in text:
             total -= 2 * abs(text.count("*") + 1 - len(there) - k)
         elif text == "-1":
-            total += 0.1 * k
+            total += min(k, 1) * (not there) + 0.1 * k
         elif not there:
             total += min(k, 1) if k < 2 or _joins(space, mine) else 1 - 2 * (k - 1)
         elif k:
@@ -311,7 +326,7 @@ def _hides_one(space: Space, group: list[Unit]) -> bool:
 
 
 def _new_unit(step: Step, j: int, out: list[Axis | None], written: Written) -> Axis:
-    """A new axis of size 1: `view(B, T, H, D)` at H = 1 splits C, `view(B, T, 1, C)` adds one; as written it is told."""
+    """A new axis of size 1: `view(B, T, H, D)` at H = 1 splits C, `view(B, T, 1, C)` adds one: the text tells."""
     space = step.space
     if written[j] == "1":
         return UNIT

@@ -167,7 +167,9 @@ def _cat(step: Step) -> list[Axes] | None:
         for i in range(len(axes)):
             if i != d:
                 axes[i] = step.meet(axes[i], t.axes[i])
-    axes[d] = Axis(step.space.sum([t.axes[d].term if t.shape[d] != 1 or t.axes[d].term.atoms else number(1) for t in real]))
+    axes[d] = Axis(
+        step.space.sum([t.axes[d].term if t.shape[d] != 1 or t.axes[d].term.atoms else number(1) for t in real])
+    )
     return [axes]
 
 

@@ -1,0 +1,250 @@
+"""What a learner calls: check, hint, solution, progress, and the progress file behind them."""
+
+import json
+import multiprocessing
+import os
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tracer import lessons
+from tracer.errors import TracerError
+from tracer.lessons.feedback import Feedback, Note
+
+FILE = Path(".tracer-progress.json")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def view_only(x: Tensor, H: int) -> Tensor:
+    return x.view(x.shape[0], H, x.shape[1], -1)
+
+
+def right(x: Tensor, H: int) -> Tensor:
+    return x.view(*x.shape[:2], H, -1).transpose(1, 2)
+
+
+# ------------------------------------------------------------------ check and progress
+
+
+def test_public_names() -> None:
+    assert lessons.__all__ == sorted(lessons.__all__)
+    assert all(hasattr(lessons, name) for name in lessons.__all__)
+
+
+def test_a_fresh_notebook_leaves_no_file_and_stays_quiet(folder: Path) -> None:
+    for exercise in lessons.exercises():
+        feedback = lessons.check(exercise.id, ...)
+        assert feedback.status == "not attempted" and feedback.message == ""
+    assert list(folder.iterdir()) == []
+
+
+def test_progress_is_kept_beside_the_notebook() -> None:
+    assert lessons.check("split_heads", view_only).mistake == "split_heads_view_only"
+    assert lessons.check("split_heads", right).status == "right"
+    assert lessons.check("split_heads", view_only).status == "wrong"
+    lessons.check("scores_shape", "B H T D")
+    kept = json.loads(FILE.read_text())["exercises"]
+    assert kept["split_heads"] == {"status": "wrong", "solved": True, "tries": 3, "hints": 0}
+    assert kept["scores_shape"] == {"status": "wrong", "solved": False, "tries": 1, "hints": 0}
+    report = lessons.progress()
+    assert report.solved == 1 and len(report.rows) == len(lessons.exercises())
+    text = str(report)
+    assert "✓ Right (3)" in text and "✗ Not yet (1)" in text and "○ Not attempted yet (0)" in text
+    assert f"1 of {len(report.rows)} exercises solved, 2 of " in text
+    html = report._repr_html_()
+    assert html.count("<tr>") == len(report.rows) + 1 and "✓ Right" in html and "scope='col'" in html
+
+
+def test_an_unknown_id_says_which_is_near() -> None:
+    for ask in (lambda: lessons.check("split_head", 1), lambda: lessons.hint("split_head")):
+        with pytest.raises(lessons.UnknownExercise, match="Did you mean “split_heads”"):
+            ask()
+    with pytest.raises(TracerError, match="no exercise “zzz”"):
+        lessons.solution("zzz")
+
+
+def test_nothing_is_left_beside_the_file(folder: Path) -> None:
+    lessons.check("scores_shape", "B H T T")
+    assert [path.name for path in folder.iterdir()] == [FILE.name]
+
+
+# ------------------------------------------------------------------ hints and solutions
+
+
+def test_hints_come_one_after_another_and_are_remembered() -> None:
+    texts = [str(lessons.hint("split_heads")) for _n in range(4)]
+    assert [f"hint {n} of 3" in text for n, text in enumerate(texts[:3], 1)] == [True] * 3
+    assert "all hints" in texts[3] and all(f"{n}. " in texts[3] for n in (1, 2, 3))
+    assert json.loads(FILE.read_text())["exercises"]["split_heads"]["hints"] == 3
+    assert lessons.progress().rows[1][1].tries == 0, "a hint is no attempt"
+
+
+@pytest.mark.parametrize("exercise", lessons.exercises(), ids=lambda e: e.id)
+def test_a_solution_is_shown_after_an_attempt_of_ones_own(exercise: lessons.Exercise) -> None:
+    wrong: Any = {"function": lambda *args: 0, "choice": "a", "shape": "B", "number": 1}[exercise.kind]
+    before = lessons.solution(exercise.id)
+    lessons.check(exercise.id, ...)
+    assert str(lessons.solution(exercise.id)) == str(before) and "answer of your own" in str(before)
+    assert before.code == ""
+    lessons.check(exercise.id, wrong)
+    after = lessons.solution(exercise.id)
+    assert after.text == exercise.why and after.code
+    if exercise.kind == "function":
+        space: dict[str, Any] = {"Tensor": Tensor, "torch": torch}
+        exec(after.code, space)
+        assert lessons.check(exercise.id, space[exercise.id]).status == "right"
+    elif exercise.kind != "number":
+        assert lessons.check(exercise.id, after.code.split(":")[0]).status == "right"
+
+
+# ------------------------------------------------------------------ a file that is broken, or cannot be written
+
+BROKEN = [
+    b"",
+    b"{",
+    b"\xff\xfe",
+    b"[]",
+    b'{"version": 2, "exercises": {}}',
+    b'{"version": 1, "exercises": []}',
+    b'{"version": 1, "exercises": {"split_heads": 3}}',
+    b'{"version": 1, "exercises": {"split_heads": {"tries": "many"}}}',
+    b'{"version": 1, "exercises": {"split_heads": {"tries": -1}}}',
+    b'{"version": 1, "exercises": {"split_heads": {"status": "great"}}}',
+    b'{"version": 1, "exercises": {"split_heads": {"unknown": 1}}}',
+    b'{"version": 1, "exercises": {"split_heads": {"status": []}}}',
+    b"[" * 100_000,
+]
+
+
+@pytest.mark.parametrize("content", BROKEN, ids=lambda content: content[:60].decode(errors="replace"))
+def test_a_broken_file_is_put_aside_with_a_sentence(content: bytes) -> None:
+    for number in (1, 2):
+        FILE.write_bytes(content)
+        feedback = lessons.check("scores_shape", "B H T T")
+        aside = Path(f".tracer-progress.broken-{number}.json")
+        assert feedback.status == "right" and aside.name in feedback.notes[0] and aside.name in str(feedback)
+        assert aside.read_bytes() == content
+        assert json.loads(FILE.read_text())["exercises"]["scores_shape"]["tries"] == 1
+    assert lessons.progress().notes == ()
+
+
+def test_progress_and_hints_survive_a_broken_file_too() -> None:
+    FILE.write_text("{")
+    assert "broken-1" in str(lessons.progress())
+    FILE.write_text("{")
+    assert "broken-2" in str(lessons.hint("split_heads"))
+    FILE.write_text("{")
+    assert "broken-3" in str(lessons.solution("split_heads"))
+
+
+def test_a_folder_in_place_of_the_file() -> None:
+    FILE.mkdir()
+    feedback = lessons.check("scores_shape", "B H T T")
+    assert feedback.status == "right" and feedback.notes and FILE.is_dir()
+
+
+def test_a_folder_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: Any, **options: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tempfile.mkstemp", full)
+    feedback = lessons.check("scores_shape", "B H T T")
+    assert feedback.status == "right" and feedback.notes == ("Progress cannot be kept here: No space left on device.",)
+
+
+def test_a_failed_write_keeps_the_old_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lessons.check("scores_shape", "B H T T")
+    before = FILE.read_bytes()
+
+    def fail(handle: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("os.fsync", fail)
+    assert lessons.check("scores_shape", "B H T T").notes
+    assert FILE.read_bytes() == before and [path.name for path in folder.iterdir()] == [FILE.name]
+
+
+def test_the_folder_is_gone(folder: Path) -> None:
+    gone = folder / "gone"
+    gone.mkdir()
+    os.chdir(gone)
+    gone.rmdir()
+    assert lessons.check("scores_shape", "B H T T").status == "right"
+    assert str(lessons.progress())
+
+
+def _check_many(id: str) -> None:
+    for _n in range(20):
+        lessons.check(id, "B")
+
+
+def test_two_notebooks_in_one_folder_never_break_the_file() -> None:
+    context = multiprocessing.get_context("fork")
+    workers = [context.Process(target=_check_many, args=(id,)) for id in ("scores_shape", "flat_logits")]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+        assert worker.exitcode == 0
+    assert lessons.progress().notes == () and lessons.progress().rows
+    assert sorted(path.name for path in Path().iterdir()) == [FILE.name]
+
+
+# ------------------------------------------------------------------ what is shown
+
+
+class _Reader(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def _shown(thing: Any) -> _Reader:
+    reader = _Reader()
+    reader.feed(thing._repr_html_())
+    return reader
+
+
+@pytest.mark.parametrize(
+    ("status", "sign"),
+    [("right", "✓ Right"), ("wrong", "✗ Not yet"), ("error", "! Stopped"), ("not attempted", "○ Not attempted yet")],
+)
+def test_a_status_is_a_sign_and_a_word_never_colour_alone(status: Any, sign: str) -> None:
+    feedback = Feedback("x", status, "text")
+    assert sign in str(feedback) and sign in _shown(feedback).text
+
+
+def test_all_text_is_escaped() -> None:
+    evil = "<script>alert('&')</script>"
+    for thing in (Feedback(evil, "wrong", evil, evil, (evil,)), Note(evil, evil, evil)):
+        reader = _shown(thing)
+        assert "script" not in reader.tags and evil in reader.text
+    feedback = lessons.check("scores_shape", evil)
+    assert "script" not in _shown(feedback).tags
+
+
+def test_the_name_of_the_mistake_is_shown() -> None:
+    feedback = lessons.check("split_heads", view_only)
+    for text in (str(feedback), _shown(feedback).text):
+        assert "split_heads_view_only" in text and "scrambled" in text
+
+
+@pytest.mark.parametrize("exercise", lessons.exercises(), ids=lambda e: e.id)
+def test_an_exercise_shows_its_question(exercise: lessons.Exercise) -> None:
+    assert exercise.question in str(exercise) and exercise.question in _shown(exercise).text

@@ -1,0 +1,166 @@
+"""One operation at a time: names in, names out, with distinct sizes and with all sizes equal."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import tracer
+from tracer.naming import parse_axes
+from tracer.rules import RULES, rule
+
+DISTINCT = {"B": 2, "T": 5, "S": 11, "H": 3, "D": 8, "C": 24, "M": 13, "V": 17, "E": 6, "K": 2}
+EQUAL = {"B": 4, "T": 4, "S": 4, "H": 4, "D": 4, "C": 16, "M": 16, "V": 4, "E": 4, "K": 4}
+CASES = []
+
+
+def case(expected, *inputs, **sizes):
+    """Register one program: the names of its inputs and of its last operation's outputs."""
+
+    def register(f):
+        CASES.append(pytest.param(f, inputs, expected, sizes, id=f.__name__ if f.__name__ != "<lambda>" else expected))
+        return f
+
+    return register
+
+
+def program(expected, f, *inputs):
+    """Register a one-line program."""
+    CASES.append(pytest.param(f, inputs, expected, {}, id=f"{len(CASES)}: {expected}"))
+
+
+# views
+program("B T H D", lambda x, n: x.view(n["B"], n["T"], n["H"], n["D"]), "B T C")
+program("B T H D", lambda x, n: x.reshape(*x.shape[:-1], n["H"], -1), "B T C")
+program("B T C", lambda x, n: x.view(n["B"], n["T"], n["C"]), "B T H D")
+program("(B T) V", lambda x, n: x.view(-1, n["V"]), "B T V")
+program("(B T V)", lambda x, n: x.reshape(-1), "B T V")
+program("B T H D", lambda x, n: x.view(n["B"] * n["T"], -1).view(n["B"], n["T"], n["H"], n["D"]), "B T C")
+program("B T C", lambda x, n: x.flatten(2), "B T H D")
+program("(B T) C", lambda x, n: x.flatten(0, 1), "B T C")
+program("B T H D", lambda x, n: x.unflatten(-1, (n["H"], n["D"])), "B T C")
+program("B T 1 C", lambda x, n: x.view(n["B"], n["T"], 1, n["C"]), "B T C")
+program("B T H D/2 2", lambda x, n: x.view(n["B"], n["T"], n["H"], n["D"] // 2, 2), "B T H D")
+program("B T 2 D/2", lambda x, n: x.reshape(n["B"], n["T"], 2, -1), "B T D")
+program("B H T D", lambda x, n: x.transpose(1, 2), "B T H D")
+program("B H T D", lambda x, n: x.swapaxes(1, 2), "B T H D")
+program("B H T D", lambda x, n: x.permute(0, 2, 1, 3), "B T H D")
+program("B H T D", lambda x, n: torch.permute(x, (0, 2, 1, 3)), "B T H D")
+program("B H T D", lambda x, n: x.movedim(2, 1), "B T H D")
+program("B D T", lambda x, n: x.mT, "B T D")
+program("D T", lambda x, n: x.T, "T D")
+program("D T", lambda x, n: x.t(), "T D")
+program("B 1 T", lambda x, n: x.unsqueeze(1), "B T")
+program("B T 1", lambda x, n: x[..., None], "B T")
+program("B T", lambda x, n: x.unsqueeze(1).squeeze(1), "B T")
+program("? T C", lambda x, n: x.unsqueeze(0).expand(n["B"], -1, -1), "T C")
+program("B T C", lambda x, y, n: x.expand_as(y), "T C", "B T C")
+program("B T C", lambda x, n: x.contiguous(), "B T C")
+
+# joins and cuts
+program("B S+T D", lambda x, y, n: torch.cat([x, y], dim=1), "B S D", "B T D")
+program("B T+1 D", lambda x, n: torch.cat([x, torch.zeros(n["B"], 1, n["D"])], 1), "B T D")
+program("B T 2C", lambda x, y, n: torch.cat((x, y), -1), "B T C", "B T C")
+program("B T D", lambda x, n: torch.cat((-x[..., n["D"] // 2 :], x[..., : n["D"] // 2]), -1), "B T D")
+program("B T C", lambda x, n: x.split(n["C"], dim=-1), "B T 3C")
+program("B T C", lambda x, n: x.chunk(3, dim=2), "B T 3C")
+program("B T D/2", lambda x, n: x.chunk(2, dim=-1), "B T D")
+program("B T C", lambda x, n: x.unbind(0), "3 B T C")
+program("B C", lambda x, n: x.select(1, 0), "B T C")
+program("B T C", lambda x, n: x.roll(1, dims=1), "B T C")
+program("T T", lambda x, n: x.tril(), "T T")
+
+# indexing
+program("B C", lambda x, n: x[:, -1], "B T C")
+program("B 1 C", lambda x, n: x[:, -1:], "B T C")
+program("B 1 1 T", lambda x, n: x[:, None, None, :], "B T")
+program("B T C", lambda x, n: x[:, : n["T"]], "B T C")
+program("C B T", lambda x, n: x[..., 0].permute(2, 0, 1), "B T C H")
+program("B T D/2", lambda x, n: x[..., 0::2], "B T D")
+program("B T C", lambda x, i, n: x[i.long() % n["V"]], "V C", "B T")
+program(
+    "B T", lambda x, n: x.gather(-1, torch.zeros(n["B"], n["T"], 1, dtype=torch.long)).squeeze(-1) + x[..., 0], "B T V"
+)
+program("T C", lambda x, i, n: x.index_select(0, i.long() % n["V"]), "V C", "T")
+
+# products
+program("B H T S", lambda q, k, n: q @ k.transpose(-2, -1), "B H T D", "B H S D")
+program("B H T D", lambda w, v, n: torch.matmul(w, v), "B H T S", "B H S D")
+program("B T S", lambda q, k, n: torch.bmm(q, k.mT), "B T D", "B S D")
+program("B T", lambda x, w, n: x @ w, "B T C", "C")
+program("B T M", lambda x, w, n: F.linear(x, w), "B T C", "M C")
+program(
+    "B T M", lambda x, w, b, n: torch.addmm(b, x.view(-1, n["C"]), w).view(n["B"], n["T"], n["M"]), "B T C", "C M", "M"
+)
+program("B H T S", lambda q, k, n: torch.einsum("bhtd,bhsd->bhts", q, k), "B H T D", "B H S D")
+program("B T H D", lambda x, w, n: torch.einsum("btc,chd->bthd", x, w), "B T C", "C H D")
+program("B H T S", lambda q, k, n: torch.einsum("...td,...sd->...ts", q, k), "B H T D", "B H S D")
+program("T D", lambda a, b, n: torch.outer(a, b), "T", "D")
+program("B T C", lambda i, w, n: F.embedding(i.long() % n["V"], w), "B T", "V C")
+program("B H T D", lambda q, k, v, n: F.scaled_dot_product_attention(q, k, v), "B H T D", "B H S D", "B H S D")
+
+# entry by entry, along an axis, away an axis
+program("B T C", lambda x, y, n: x + y, "B T C", "T C")
+program("B T C", lambda x, y, n: 1 - x * y, "B T C", "C")
+program("B T C", lambda x, n: F.gelu(x).clamp(min=0), "B T C")
+program("B H T S", lambda s, m, n: s.masked_fill(m == 0, float("-inf")), "B H T S", "T S")
+program("B T S", lambda m, a, n: torch.where(m > 0, a, torch.zeros(1)), "T S", "B T S")
+program("B H T S", lambda s, n: s.softmax(dim=-1), "B H T S")
+program("B T 1", lambda x, n: x.mean(-1, keepdim=True), "B T C")
+program("B C", lambda x, n: x.sum(dim=1), "B T C")
+program("", lambda x, n: x.mean(), "B T C")
+program("T", lambda x, n: x.amax((0, 2)), "B T C")
+program("B T", lambda x, n: x.max(dim=-1), "B T V")
+program("B T", lambda x, n: x.argmax(-1), "B T V")
+program("B T K", lambda x, n: x.topk(n["K"], dim=-1), "B T E")
+program("B T C", lambda x, w, n: F.layer_norm(x, (n["C"],), w), "B T C", "C")
+program("B T C", lambda x, n: x.cumsum(1), "B T C")
+program("", lambda x, i, n: F.cross_entropy(x.view(-1, n["V"]), i.long().view(-1) % n["V"]), "B T V", "B T")
+program("B T", lambda x, i, n: F.cross_entropy(x.transpose(1, 2), i.long() % n["V"], reduction="none"), "B T V", "B T")
+
+# axes that get their name from what they are lined up with
+program("B T C", lambda x, n: x + torch.arange(n["T"])[:, None], "B T C")
+program("B H T S", lambda s, n: s + torch.full((n["T"], n["S"]), 0.0).triu(1), "B H T S")
+
+
+def make(axes, sizes):
+    shape = []
+    for name in parse_axes(axes):
+        shape.append(sizes[name] if name in sizes else 3 * sizes["C"] if name == "3C" else int(name))
+    return torch.rand(shape)
+
+
+@pytest.mark.parametrize("sizes", [DISTINCT, EQUAL], ids=["distinct", "equal"])
+@pytest.mark.parametrize(("f", "inputs", "expected", "more"), CASES)
+def test_names_of_one_operation(f, inputs, expected, more, sizes):
+    sizes = {**sizes, **more}
+    declared = {k: v for k, v in sizes.items() if k not in "BTS"}
+    tensors = [make(i, sizes) for i in inputs]
+    t = tracer.trace(lambda *xs: f(*xs, sizes), *tensors, axes=list(inputs), sizes=declared)
+    wanted = parse_axes(expected)
+    for out in t[-1].outputs:
+        assert out.axes == wanted, str(t)
+    assert t.unnamed == ()
+
+
+def test_names_reach_back_to_where_an_axis_was_made():
+    x = torch.rand(2, 5, 7)
+    t = tracer.trace(lambda x: x + torch.arange(5)[:, None], x, axes=["B T C"])
+    assert t.find("arange")[0].outputs[0].axes == ("T",)
+
+
+def test_an_operation_without_a_rule_is_listed_and_shows_sizes():
+    t = tracer.trace(torch.linalg.svdvals, torch.rand(2, 5, 7), axes=["B T C"])
+    assert t.unnamed == ("linalg_svdvals",)
+    assert t[0].outputs[0].label == "[?=2, ?=5]"
+
+
+def test_two_rules_for_one_name_are_refused():
+    with pytest.raises(ValueError, match="two rules for view"):
+        rule("view")(lambda step: None)
+    assert "view" in RULES
+
+
+def test_a_slice_of_a_constant_is_a_new_axis_even_where_it_is_full():
+    mask = torch.ones(5, 5)
+    t = tracer.trace(lambda x, n: x + mask[:n, :n], torch.rand(2, 5, 5), 5, axes=["B T S"])
+    assert t.find("getitem")[0].outputs[0].axes == ("T", "S")

@@ -1,0 +1,18 @@
+"""Self-checks for the notebooks: they say what a wrong answer IS, not only that it is wrong."""
+
+from .desk import Report, UnknownExercise, check, exercises, hint, progress, solution
+from .exercise import Exercise
+from .feedback import Feedback, Note
+
+__all__ = [
+    "Exercise",
+    "Feedback",
+    "Note",
+    "Report",
+    "UnknownExercise",
+    "check",
+    "exercises",
+    "hint",
+    "progress",
+    "solution",
+]

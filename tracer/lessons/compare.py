@@ -1,0 +1,107 @@
+"""Compares a learner's result with the wanted one and words the first difference. Nothing is ever broadcast."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..speech import _
+from .exercise import Case
+from .shapes import read, write
+
+__all__ = ["as_numbers", "describe_inputs", "difference", "label"]
+
+# Allowed difference, relative and absolute, by the kind of number that the learner's result holds.
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 2e-2}
+
+
+def label(axes: str) -> str:
+    """Return axes in the notation of the traces: `B (H D)` becomes `[B, C]`."""
+    return write(read(axes)[0]) if axes else "[]"
+
+
+def describe_inputs(names: tuple[str, ...], given: tuple[str | None, ...], case: Case) -> str:
+    """Return what a function was called with: `x: [B, T, C] = [2, 5, 12], H = 3`."""
+    texts = []
+    for name, axes, arg in zip(names, given, case.args, strict=True):
+        shape = list(arg.shape) if isinstance(arg, Tensor) else None
+        texts.append(f"{name} = {arg}" if shape is None else f"{name}: {label(axes or '')} = {shape}")
+    return ", ".join(texts)
+
+
+def as_numbers(value: Any) -> Tensor | None:
+    """Return a result as a detached float64 tensor on the CPU, or None if it cannot be one."""
+    if isinstance(value, bool | int | float):
+        return torch.tensor(float(value), dtype=torch.float64, device="cpu")
+    if not isinstance(value, Tensor) or value.is_complex():
+        return None
+    try:
+        return value.detach().to(device="cpu", dtype=torch.float64).to_dense()
+    except (RuntimeError, NotImplementedError):  # a meta tensor, a quantized one: no numbers to read
+        return None
+
+
+def difference(got: Any, want: Any, axes: tuple[str, ...], tolerance: float | None = None) -> str | None:
+    """Return a sentence on the first difference in kind, shape or numbers; None where there is none."""
+    if isinstance(want, tuple):
+        return _of_several(got, want, axes, tolerance)
+    wanted, numbers = as_numbers(want), as_numbers(got)
+    name = axes[0] if axes else ""
+    if wanted is None:
+        return None if type(got) is type(want) and got == want else _wrong_kind(got, name)
+    if numbers is None:
+        return _wrong_kind(got, name)
+    if numbers.shape != wanted.shape:
+        text = _("Your result has the shape {got}; asked for is {label} = {want}.")
+        return text.format(got=list(numbers.shape), label=label(name), want=list(wanted.shape))
+    limit = tolerance or TOLERANCE.get(got.dtype if isinstance(got, Tensor) else torch.float64, 0.0)
+    close = torch.isclose(numbers, wanted, rtol=limit, atol=limit, equal_nan=True)
+    return None if bool(close.all()) else _wrong_numbers(numbers, wanted, close, name)
+
+
+def _of_several(got: Any, want: tuple[Any, ...], axes: tuple[str, ...], tolerance: float | None) -> str | None:
+    if not isinstance(got, tuple | list) or len(got) != len(want):
+        text = _("{count} results are asked for, as in `return a, b`; yours gave {kind}.")
+        return text.format(count=len(want), kind=_kind(got))
+    for place, (one, wanted, name) in enumerate(zip(got, want, axes, strict=True)):
+        found = difference(one, wanted, (name,), tolerance)
+        if found is not None:
+            return _("Result {place}: {text}").format(place=place, text=found)
+    return None
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, tuple | list):
+        return _("{count} values as {type}").format(type=type(value).__name__, count=len(value))
+    return _("a value of type {type}").format(type=type(value).__name__)
+
+
+def _wrong_kind(got: Any, axes: str) -> str:
+    if isinstance(got, Tensor):
+        text = _("Your tensor is {dtype} on {device}; real numbers on the CPU are asked for.")
+        return text.format(dtype=got.dtype, device=got.device)
+    return _("Your function gave {kind}; a tensor {label} is asked for.").format(kind=_kind(got), label=label(axes))
+
+
+def _wrong_numbers(got: Tensor, want: Tensor, close: Tensor, axes: str) -> str:
+    first = [int(i) for i in (~close).nonzero()[0]] if close.dim() else []
+    facts: Mapping[str, object] = {
+        "place": _coordinates(axes, first),
+        "got": f"{got[tuple(first)].item():.4g}",
+        "want": f"{want[tuple(first)].item():.4g}",
+        "wrong": int((~close).sum()),
+        "all": close.numel(),
+    }
+    text = _("The shape is right. The first number that differs is at {place}: {got}, and {want} is asked for.")
+    text += " " + _("{wrong} of {all} numbers differ.")
+    if bool(got.isnan().any()):
+        text += " " + _("Your result holds NaN.")
+    return text.format(**facts)
+
+
+def _coordinates(axes: str, index: list[int]) -> str:
+    names = [str(axis).strip("()").replace(" ", "").lower() for axis in read(axes)[0]] if axes else []
+    if len(names) != len(index):
+        return str(index)
+    return "[" + ", ".join(f"{name}={i}" for name, i in zip(names, index, strict=True)) + "]"

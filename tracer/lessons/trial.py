@@ -1,0 +1,158 @@
+"""Tries a learner's function, stage by stage, and says what it is: right, a known mistake, or where it differs.
+
+Attempted at all; callable as asked; every case run; known mistakes, each run on the same cases; exceptions; inputs
+changed in place; properties; the first difference in kind, shape or numbers.
+"""
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ..speech import _
+from .compare import as_numbers, describe_inputs, difference
+from .exercise import Case, Draw, Exercise, Mistake
+from .feedback import Feedback, Status
+from .running import Outcome, has_placeholder, run
+
+__all__ = ["arguments", "try_function"]
+
+
+def arguments(exercise: Exercise) -> tuple[str, ...]:
+    """Return the names of the arguments that a function exercise is called with."""
+    return tuple(inspect.signature(exercise.reference).parameters)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One function on all cases of one exercise."""
+
+    exercise: Exercise
+    cases: Sequence[Case]
+    wants: Sequence[Any]
+    outcomes: Sequence[Outcome]
+
+    @cached_property
+    def wrong(self) -> int | None:
+        """Number of the first case that came out wrong, or None."""
+        pairs = zip(self.outcomes, self.wants, strict=True)
+        return next((place for place, pair in enumerate(pairs) if not self._right(*pair)), None)
+
+    @cached_property
+    def changed(self) -> tuple[str, ...]:
+        """Names of the inputs that were changed in place."""
+        return next((outcome.changed for outcome in self.outcomes if outcome.changed), ())
+
+    def differs(self, outcome: Outcome, want: Any) -> str | None:
+        """Return the first difference of an outcome without trouble."""
+        return difference(outcome.value, want, self.exercise.axes, self.exercise.tolerance)
+
+    def _right(self, outcome: Outcome, want: Any) -> bool:
+        return outcome.trouble is None and self.differs(outcome, want) is None
+
+    def is_mistake(self, mistake: Mistake) -> bool:
+        """Whether this function does what a catalogued one does, in every case."""
+        if mistake.raises is not None:
+            trouble = next((outcome.trouble for outcome in self.outcomes if outcome.trouble), None)
+            return trouble is not None and mistake.raises in trouble.text
+        return any(self._same_as(form) for form in mistake.wrong)
+
+    def _same_as(self, form: Callable[..., Any]) -> bool:
+        names = arguments(self.exercise)
+        for case, outcome in zip(self.cases, self.outcomes, strict=True):
+            other = run(form, case, names)
+            if outcome.trouble or other.trouble:
+                same = bool(outcome.trouble and other.trouble and outcome.trouble.type == other.trouble.type)
+            else:
+                same = self.differs(outcome, other.value) is None
+            if not same:
+                return False
+        return True
+
+
+def try_function(exercise: Exercise, answer: Any, draw: Draw) -> Feedback:
+    """Return feedback on a learner's function."""
+    problem = _not_callable(exercise, answer)
+    if problem:
+        return Feedback(exercise.id, "error", problem)
+    names, cases = arguments(exercise), exercise.inputs(draw) if exercise.inputs else ()
+    wants = [run(exercise.reference, case, names).value for case in cases]
+    trial = Trial(exercise, cases, wants, [run(answer, case, names) for case in cases])
+    if _unfinished(answer, trial.outcomes[0]):
+        return Feedback(exercise.id, "not attempted", "")
+    return _right(trial) if trial.wrong is None else _wrong(trial, trial.wrong)
+
+
+def _not_callable(exercise: Exercise, answer: Any) -> str | None:
+    names = arguments(exercise)
+    call = f"{exercise.id}({', '.join(names)})"
+    if not callable(answer):
+        text = _("Hand in the function itself, which is called as {call}; this is of type {type}.")
+        return text.format(call=call, type=type(answer).__name__)
+    try:
+        signature = inspect.signature(answer)
+    except (ValueError, TypeError):  # some built-in functions have none: call them and see
+        return None
+    try:
+        signature.bind(*names)
+    except TypeError:
+        text = _("The function is called as {call}; yours takes {signature}.")
+        return text.format(call=call, signature=signature)
+    return None
+
+
+def _unfinished(answer: Any, outcome: Outcome) -> bool:
+    if outcome.trouble is not None:
+        return outcome.trouble.unfinished
+    return outcome.value is ... or (outcome.value is None and has_placeholder(answer))
+
+
+def _right(trial: Trial) -> Feedback:
+    if not trial.changed:
+        return Feedback(trial.exercise.id, "right", _(trial.exercise.why))
+    text = _(
+        "The result is right, but your function changed its input {names} in place. Whoever called it still needs it."
+    )
+    message = text.format(names=", ".join(trial.changed))
+    return Feedback(trial.exercise.id, "wrong", message, "input_changed_in_place")
+
+
+def _wrong(trial: Trial, place: int) -> Feedback:
+    exercise, outcome, case = trial.exercise, trial.outcomes[place], trial.cases[place]
+    mistake = next((known for known in exercise.mistakes if trial.is_mistake(known)), None)
+    called = _("Called with {inputs}.").format(inputs=describe_inputs(arguments(exercise), exercise.given, case))
+    status: Status = "error" if outcome.trouble else "wrong"
+    # 1. A mistake that is known by name.
+    if mistake is not None:
+        lines = [_explain(mistake, trial, place), *([str(outcome.trouble)] if outcome.trouble else []), called]
+        return Feedback(exercise.id, status, "\n".join(lines), mistake.id)
+    # 2. An exception, or nothing that came back.
+    if outcome.trouble is not None:
+        return Feedback(exercise.id, status, f"{outcome.trouble}\n{called}")
+    if outcome.value is None:
+        text = _("Your function gives back None. Is a `return` missing?")
+        return Feedback(exercise.id, status, text, "nothing_returned")
+    # 3. A property that fails, else the first difference; and whether an input was changed on the way.
+    lines = [_failed_property(trial) or trial.differs(outcome, trial.wants[place]) or "", called]
+    if trial.changed:
+        lines.append(_("It also changes {names} in place.").format(names=", ".join(trial.changed)))
+    return Feedback(exercise.id, status, "\n".join(lines))
+
+
+def _explain(mistake: Mistake, trial: Trial, place: int) -> str:
+    case, outcome = trial.cases[place], trial.outcomes[place]
+    numbers = mistake.numbers(case, as_numbers(outcome.value), as_numbers(trial.wants[place]))
+    return _(mistake.says).format(**case.sizes, **numbers)
+
+
+def _failed_property(trial: Trial) -> str | None:
+    for case, outcome, want in zip(trial.cases, trial.outcomes, trial.wants, strict=True):
+        got, wanted = as_numbers(outcome.value), as_numbers(want)
+        if got is None or wanted is None or got.shape != wanted.shape or bool(got.isnan().any()):
+            continue
+        for rule in trial.exercise.properties:
+            numbers = rule.fails(case, got)
+            if numbers is not None:
+                return _(rule.says).format(**case.sizes, **numbers)
+    return None
