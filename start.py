@@ -37,7 +37,7 @@ except ImportError:  # Windows
 
 OLDEST = (3, 11)
 LEAST_GB = 2
-"""free disk below which no build of torch fits: the whole environment with a CPU build was measured at 1.5 GB"""
+"""free disk below which no build of torch fits: with a CPU build the environment takes 1.3 GB for lab, 1.6 for test"""
 CUDA_GB = 7
 """free disk that torch's CUDA build asks for: 6 GB installed, and the largest package once more while it unpacks"""
 

@@ -9,9 +9,10 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -74,7 +75,7 @@ CONDA_NAMES = {"pytorch": "torch"}
 COLAB = {"anywidget": "0.9.21", "ipywidgets": "7.7.1", "torch": "2.8.0", "einops": "0.8.1", "matplotlib": "3.10.0"}
 
 
-def pyproject() -> dict:
+def pyproject() -> dict[str, Any]:
     return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
@@ -126,7 +127,8 @@ LAYERS = (
     {"render"},
     {"advice"},
     {"result"},
-    {"ledger", "sites"},
+    {"ledger", "paths", "sites"},
+    {"hooks", "recorder"},
     {"engine"},
     {"checks", "devices", "explorer", "magic", "models"},
     {"lessons"},
@@ -308,7 +310,9 @@ BASE = {"tracer": "", "tracer.errors": "", "tracer.records": "", "tracer.engine"
         (root_imports, "tracer.models.gpt", "from .. import trace"),
     ],
 )
-def test_the_import_checks_find_what_they_are_for(check, module: str, text: str) -> None:
+def test_the_import_checks_find_what_they_are_for(
+    check: Callable[[Mapping[str, str]], list[str]], module: str, text: str
+) -> None:
     modules = {**BASE, "tracer.records": "from .errors import TracerError"}
     assert check(modules) == []
     assert check({**modules, module: text})
