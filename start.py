@@ -359,7 +359,7 @@ def pip(place, arguments, source):
 
 
 def write_settings(place):
-    """Turn off JupyterLab's question about news, and the kernels' log in the terminal: at Ctrl-C it shows tracebacks."""
+    """Turn off JupyterLab's question about news, and the kernels' log in the terminal (tracebacks at Ctrl-C)."""
     news = {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False}}
     for folder, name, data in (
         (["share", "jupyter", "lab", "settings"], "overrides.json", news),
