@@ -28,16 +28,23 @@ def multiply(step: Step, a: Tensor, b: Tensor) -> Axes:
     contract(step, a, a.axes[-1], b, inner_b)
     batch_a = Tensor(a.shape[:-2], a.axes[:-2], constant=a.constant, owner=a.owner)
     batch_b = Tensor(b.shape[:-2], b.axes[:-2], constant=b.constant, owner=b.owner)
-    rows = [owned(step, a.axes[-2], a)] if a.rank > 1 else []
-    columns = [owned(step, b.axes[-1], b)] if b.rank > 1 else []
+    rows = [owned(a.axes[-2], a)] if a.rank > 1 else []
+    columns = [owned(b.axes[-1], b)] if b.rank > 1 else []
     if rows and columns and not a.constant and not b.constant:
         warn_of_heads(step, rows[0].term, columns[0].term)
-    return [*step.broadcast([batch_a, batch_b]), *rows, *columns]
+    return [*step.broadcast([batch_a, batch_b]), *told_apart(step, [*rows, *columns])]
 
 
-def owned(step: Step, axis: Axis, tensor: Tensor) -> Axis:
+def owned(axis: Axis, tensor: Tensor) -> Axis:
     """Return the axis with a note of whose it is: T of q, T of k."""
     return axis.marked(origin=tensor.owner, soft=0) if axis.origin is None and tensor.owner else axis.marked(soft=0)
+
+
+def told_apart(step: Step, axes: Axes) -> Axes:
+    """Keep the notes of whose each axis is only where two axes would bear one name."""
+    if len(axes) == 2 and step.space.same(axes[0].term, axes[1].term):
+        return axes
+    return [Axis(a.term) for a in axes]
 
 
 def contract(step: Step, a: Tensor, x: Axis, b: Tensor, y: Axis) -> None:
@@ -134,7 +141,7 @@ def _outer(step: Step) -> list[Axes] | None:
     pair = step.tensors()[:2]
     if len(pair) < 2:
         return None
-    return [[owned(step, pair[0].axes[0], pair[0]), owned(step, pair[1].axes[0], pair[1])]]
+    return [[owned(pair[0].axes[0], pair[0]), owned(pair[1].axes[0], pair[1])]]
 
 
 @rule("embedding")
@@ -177,7 +184,10 @@ def _einsum(step: Step) -> list[Axes] | None:
             owners.setdefault(name, []).append(t)
     out = _letters(right, len(step.outs[0])) if arrow else _implicit(letters)
     _check_einsum(step, letters, operands, out, owners)
-    return [[_kept(step, met[n], owners[n]) for n in out]]
+    kept = {n: _kept(step, met[n], owners[n]) for n in out}
+    free = [n for n in out if len(owners[n]) == 1]
+    kept.update(zip(free, told_apart(step, [kept[n] for n in free]), strict=True))
+    return [[kept[n] for n in out]]
 
 
 def _letters(term: str, rank: int) -> list[str]:
@@ -196,7 +206,7 @@ def _implicit(letters: list[list[str]]) -> list[str]:
 
 
 def _kept(step: Step, axis: Axis, owners: list[Tensor]) -> Axis:
-    return owned(step, axis, owners[0]) if len(owners) == 1 else axis.marked(soft=0)
+    return owned(axis, owners[0]) if len(owners) == 1 else axis.marked(soft=0)
 
 
 def _check_einsum(
@@ -242,7 +252,7 @@ def _mha(step: Step) -> list[Axes] | None:
         return None
     out: list[Axes] = [list(query.axes)]
     if len(step.outs) > 1:
-        t, s = owned(step, query.axes[0], query), owned(step, key.axes[0], key)
+        t, s = owned(query.axes[0], query), owned(key.axes[0], key)
         heads, known = step.arg(4, "num_heads"), step.space.sizes
         middle = step.fresh([1] * 0)
         if len(step.outs[1]) == query.rank + 1:

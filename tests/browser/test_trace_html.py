@@ -1,0 +1,79 @@
+"""A trace as a page, on a telephone and on a projector, light and dark: nothing overlaps or runs off the side."""
+
+import pytest
+from handmade import SIZES, gpt
+
+from tracer.result import Trace
+
+pytestmark = pytest.mark.timeout(60)
+
+WARNING = "model.py:21: view cuts across axes: [B, T, C] -> [B, H, T, D] (in transformer.h.0.attn)"
+
+# Boxes of words that lie on each other, or reach outside of the page. (Narrow pages keep the table's head for readers
+# of the screen alone.)
+COLLISIONS = """() => {
+  const hidden = e => e.closest('thead') && getComputedStyle(e.closest('thead')).clipPath !== 'none';
+  const boxes = [...document.querySelectorAll('.st-x, .st-op, .st-at, code, th[scope=col], .st-head span, dt, dd, li')]
+    .filter(e => e.checkVisibility() && !hidden(e)).map(e => [e, e.getBoundingClientRect()]);
+  const bad = boxes.filter(([, r]) => r.left < -1 || r.right > innerWidth + 1).map(([e]) => `outside: ${e.innerText}`);
+  boxes.forEach(([e, a], i) => boxes.slice(i + 1, i + 40).forEach(([f, b]) => {
+    const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+    const high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+    if (wide > 1 && high > 1 && !e.contains(f) && !f.contains(e)) bad.push(`overlap: ${e.innerText} | ${f.innerText}`);
+  }));
+  return bad;
+}"""
+
+# The contrast of every piece of text with what lies behind it, at its lowest.
+LOWEST_CONTRAST = """() => {
+  const rgb = c => c.match(/[\\d.]+/g).map(Number);
+  const linear = v => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4;
+  const light = c => rgb(c).slice(0, 3).reduce((sum, v, i) => sum + linear(v / 255) * [.2126, .7152, .0722][i], 0);
+  const ground = e => getComputedStyle(e).backgroundColor;
+  const behind = e => rgb(ground(e))[3] === 0 ? behind(e.parentElement) : ground(e);
+  const walker = document.createTreeWalker(document.querySelector('.shape-tracer'), NodeFilter.SHOW_TEXT);
+  let lowest = [99, ''];
+  for (let node; (node = walker.nextNode());) {
+    const e = node.parentElement;
+    if (!node.textContent.trim() || e.tagName === 'STYLE') continue;
+    const [a, b] = [light(getComputedStyle(e).color), light(behind(e))].sort((x, y) => x - y);
+    if ((b + .05) / (a + .05) < lowest[0]) lowest = [(b + .05) / (a + .05), e.outerHTML.slice(0, 80)];
+  }
+  return lowest;
+}"""
+
+
+@pytest.fixture(scope="module")
+def trace():
+    """Three blocks, with a warning, and a line of code as long as lines get."""
+    return Trace.from_ops(gpt(3), sizes=SIZES, device="cpu", warnings=[WARNING], unnamed=["roll"])
+
+
+def pages(trace):
+    rows = {"q, k, v": ["q", "k", "v"], "score": "scores", "the loss of this run": "loss"}
+    table = trace.table(rows, caption="minGPT")._repr_html_()
+    return {"trace": trace.to_html(), "table": f"<!doctype html><body>{table}"}
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("size", [(360, 780), (1280, 800), (1920, 1080)], ids=str)
+@pytest.mark.parametrize("name", ["trace", "table"])
+def test_a_page_fits(page, trace, name, size, theme, artefacts):
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    page.emulate_media(color_scheme=theme)
+    page.set_content(pages(trace)[name])
+    page.screenshot(path=artefacts / f"{name}-{size[0]}-{theme}.png", full_page=True)
+    assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+    assert page.evaluate(COLLISIONS) == []
+    contrast, where = page.evaluate(LOWEST_CONTRAST)
+    assert contrast >= 4.5, where
+
+
+def test_repeated_blocks_open_by_keyboard(page, trace):
+    page.set_content(trace.to_html())
+    rows = page.locator("table", has_text="transformer.h.2.attn")
+    assert not rows.first.is_visible()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    assert rows.first.is_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1280

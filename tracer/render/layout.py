@@ -1,0 +1,332 @@
+"""What stands where, before it is text or HTML: lines of code, chains of shapes within a line, repeated blocks.
+
+Every renderer starts here, so that all of them group, chain and fold alike.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from pathlib import PurePosixPath, PureWindowsPath
+
+from ..records import Line, Op, Source, TensorInfo
+from ..speech import N_, say
+from .colours import SYMBOL
+
+__all__ = [
+    "MEMORY_WORDS",
+    "Chain",
+    "Repeat",
+    "Sheet",
+    "Step",
+    "as_written",
+    "chains",
+    "concrete",
+    "fold",
+    "header_sizes",
+    "lines",
+    "memory_word",
+    "owner",
+    "place",
+    "plain",
+    "sizes_in_use",
+    "told_apart",
+]
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """What a renderer is given: a trace with its names resolved."""
+
+    ops: tuple[Op, ...]
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    device: str = ""
+    warnings: tuple[str, ...] = ()
+    unnamed: tuple[str, ...] = ()
+    failed: Op | None = None
+    names: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """index of an operation -> variables that the caller's statement gave its result"""
+
+
+# ---------------------------------------------------------------- lines of code
+
+
+def owner(op: Op) -> str:
+    """Return the module whose code holds the line that ran this operation.
+
+    `q = self.c_attn(x)` runs a `linear` inside `attn.c_attn`; the line itself belongs to `attn`. Told by the text of
+    the line, which calls the inner module by its name; where it does not, the operation's own module.
+    """
+    code = op.source.code if op.source else ""
+    parts = op.module.split(".")
+    for start in range(len(parts)):
+        for stop in range(len(parts), start, -1):
+            if f".{'.'.join(parts[start:stop])}(" in code:
+                return ".".join(parts[:start])
+    return op.module
+
+
+def lines(ops: Iterable[Op]) -> tuple[Line, ...]:
+    """Group operations that ran one after another by the line that ran them, one group for each pass over it."""
+    found: list[Line] = []
+    for (source, module), run in groupby(ops, key=lambda op: (op.source, owner(op))):
+        batch = tuple(run)
+        period = _period(batch) if source else len(batch)
+        found += [Line(source, module, batch[i : i + period]) for i in range(0, len(batch), period)]
+    return tuple(found)
+
+
+def _period(ops: tuple[Op, ...]) -> int:
+    """Return how many operations one pass over the line takes.
+
+    A line in a loop may follow directly on itself. A pass ends where a variable is assigned; so the shortest stretch
+    that ends so and then repeats to the end is one pass (`x = x + w` three times), and `y = x + x + x` stays one.
+    """
+    signs = [(op.name, tuple(out.variable for out in op.outputs), len(op.inputs), op.parent is None) for op in ops]
+    for period in range(1, len(ops)):
+        if ops[period - 1].variable and all(signs[i] == signs[i - period] for i in range(period, len(ops))):
+            return period
+    return len(ops)
+
+
+def place(source: Source | None) -> str:
+    """Return where a line stands, short: `attention.py:41`, or `cell:3` in a notebook."""
+    if source is None:
+        return say("line unknown")
+    path = PureWindowsPath(source.file) if "\\" in source.file else PurePosixPath(source.file)
+    in_notebook = path.parent.name.startswith("ipykernel_") or path.name.startswith("<ipython-input")
+    return f"{say('cell') if in_notebook else path.name}:{source.line}"
+
+
+# ---------------------------------------------------------------- chains of shapes
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operation in a chain; `sign` is its operator (`@`, `+`) or "", `others` its operands beside the chain's."""
+
+    op: Op
+    sign: str
+    others: tuple[TensorInfo, ...]
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Operations of one line that each go on with what the one before returned. `start` is None for `arange(T)`."""
+
+    name: str
+    start: TensorInfo | None
+    steps: tuple[Step, ...]
+    inner: bool = False
+    """these are steps inside an operation that was opened"""
+
+
+_SIGNS = {
+    **dict.fromkeys(("matmul", "mm", "bmm", "mv", "dot", "addmm", "baddbmm"), "@"),
+    **{"add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**", "eq": "==", "ne": "!=", "lt": "<", "le": "<="},
+    **{"gt": ">", "ge": ">=", "floor_divide": "//", "remainder": "%", "bitwise_and": "&", "bitwise_or": "|"},
+}
+_DATA_INPUTS = {
+    **dict.fromkeys(("linear", "embedding", "layer_norm", "rms_norm", "group_norm", "batch_norm", "instance_norm"), 1),
+    **dict.fromkeys(
+        ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "prelu", "embedding_bag"), 1
+    ),
+    **dict.fromkeys(("rnn_tanh", "rnn_relu", "lstm", "gru"), 1),
+    **{"bilinear": 2, "multi_head_attention_forward": 3},
+}
+"""How many of an operation's tensors are data: the rest are parameters, told by the label of the result."""
+
+
+def as_written(info: TensorInfo, op: Op) -> TensorInfo:
+    """Return an operand under the name that the module's own code has for it: `self.bias` for `blocks.0.attn.bias`."""
+    own = f"{op.module}."
+    if info.variable and op.module and info.variable.startswith(own):
+        return replace(info, variable=f"self.{info.variable.removeprefix(own)}")
+    return info
+
+
+def _read(op: Op) -> tuple[TensorInfo | None, str, tuple[TensorInfo, ...]]:
+    """Return the tensor an operation goes on with, its sign, and its other operands."""
+    inputs = tuple(as_written(info, op) for info in op.inputs)
+    if op.name in ("addmm", "baddbmm") and len(inputs) > 2:
+        return inputs[1], "@", inputs[2:3]
+    data = inputs[: _DATA_INPUTS.get(op.name, len(inputs))]
+    if not data:
+        return None, "", ()
+    sign = _SIGNS.get(op.name.rstrip("_"), "") if len(data) > 1 else ""
+    return data[0], sign, data[1:]
+
+
+def chains(line: Line) -> tuple[Chain, ...]:
+    """Return the chains of one line; one that another needs stands above it.
+
+    An operation goes on with the chain that ends in its first operand; else it starts a new one. A chain bears the name
+    of the variable it starts from; where it starts with a sign (`q @ k`), of the variable its result was given.
+    """
+    runs: list[tuple[TensorInfo | None, list[Step]]] = []
+    for op in line.ops:
+        first, sign, others = _read(op)
+        run = next((steps for _, steps in runs if first and _ends_in(steps[-1].op, first, op)), None)
+        if run is None:
+            runs.append((first, run := []))
+        run.append(Step(op, sign, others))
+    runs.sort(key=lambda found: found[1][-1].op.index)
+    return tuple(_chain(start, tuple(steps)) for start, steps in runs)
+
+
+def _ends_in(last: Op, tensor: TensorInfo, op: Op) -> bool:
+    same_depth = (last.parent is None) == (op.parent is None)
+    return same_depth and any(out.id == tensor.id for out in last.outputs)
+
+
+def _chain(start: TensorInfo | None, steps: tuple[Step, ...]) -> Chain:
+    result = ", ".join(out.variable for out in steps[-1].op.outputs if out.variable)
+    name = result if start is None or steps[0].sign else start.variable or result
+    return Chain(name, start, steps, steps[0].op.parent is not None)
+
+
+def told_apart(chain: Chain) -> str:
+    """Return the label with origins where a name stands twice for the first time: `[B, H, T of q, T of k]`."""
+    known = chain.start.origins if chain.start else ()
+    for step in chain.steps:
+        for out in step.op.outputs:
+            if any(out.origins) and out.origins != known:
+                axes = (origin or axis for origin, axis in zip(out.origins, out.axes, strict=True))
+                return f"[{', '.join(axes)}]"
+            known = out.origins
+    return ""
+
+
+def concrete(info: TensorInfo) -> str:
+    """Return the sizes of a tensor in short, `2·8·48`; of a single number, `1`."""
+    return "·".join(map(str, info.shape)) or "1"
+
+
+# ---------------------------------------------------------------- memory
+
+MEMORY_WORDS = {
+    "view": N_("another view of its input's memory; nothing was moved"),
+    "same": N_("the input itself was returned"),
+    "in-place": N_("the input's memory was overwritten"),
+    "copy": N_("the same numbers, moved to memory of their own"),
+    "new": N_("results computed into memory of their own"),
+    "unknown": N_("the memory cannot be asked for"),
+}
+"""Word in a picture -> what it says; `copy` is `new` memory taken by an operation that only moves numbers."""
+
+_MOVES = {
+    *("contiguous", "reshape", "clone", "flatten", "unflatten", "expand", "expand_as", "repeat", "repeat_interleave"),
+    *("cat", "stack", "to", "float", "half", "double", "bfloat16", "rearrange", "movedim", "permute", "roll", "flip"),
+    *("getitem", "__getitem__", "index_select", "ravel", "squeeze", "unsqueeze", "view_as", "reshape_as"),
+}
+
+
+def memory_word(op: Op) -> str:
+    """Return one of MEMORY_WORDS for an operation, or "" where it made no tensor."""
+    if not op.outputs:
+        return ""
+    kind = op.outputs[0].memory
+    if kind == "new":
+        return "copy" if op.name in _MOVES else "new"
+    return kind or "unknown"
+
+
+# ---------------------------------------------------------------- repeated blocks
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """Blocks that ran the same operations one after another: the first in full, the others by path and lines."""
+
+    path: str
+    first: "tuple[Line | Repeat, ...]"
+    others: tuple[tuple[str, tuple[Line, ...]], ...]
+
+    @property
+    def note(self) -> str:
+        """The sentence that stands for the others: `blocks.1 .. blocks.11: as blocks.0`."""
+        names = [path for path, _ in self.others]
+        span = names[0] if len(names) == 1 else f"{names[0]} .. {names[-1]}"
+        return say("{span}: as {path}", span=span, path=self.path)
+
+
+def fold(found: Sequence[Line], prefix: str = "") -> tuple[Line | Repeat, ...]:
+    """Gather numbered blocks (`h.0`, `h.1`, …) that ran the same operations with the same names and sizes."""
+    runs = [(head, tuple(run)) for head, run in groupby(found, key=lambda line: _head(line.module, prefix))]
+    items: list[Line | Repeat] = []
+    at = 0
+    while at < len(runs):
+        head, body = runs[at]
+        at += 1
+        if not head:
+            items += body
+            continue
+        sign = _sign(body, head)
+        others: list[tuple[str, tuple[Line, ...]]] = []
+        while (
+            at < len(runs) and runs[at][0] == _next(head, len(others) + 1) and _sign(runs[at][1], runs[at][0]) == sign
+        ):
+            others.append(runs[at])
+            at += 1
+        inside = fold(body, head)
+        items += [Repeat(head, inside, tuple(others))] if others else inside
+    return tuple(items)
+
+
+def _head(module: str, prefix: str) -> str:
+    """Return the path up to the first number after the prefix: `transformer.h.0` of `transformer.h.0.attn`; else ""."""
+    parts = module.split(".")
+    for i in range(prefix.count(".") + 1 if prefix else 0, len(parts)):
+        if parts[i].isascii() and parts[i].isdigit():
+            return ".".join(parts[: i + 1])
+    return ""
+
+
+def _next(head: str, steps: int) -> str:
+    stem, dot, number = head.rpartition(".")
+    return f"{stem}{dot}{int(number) + steps}"
+
+
+def _sign(body: Sequence[Line], head: str) -> tuple[object, ...]:
+    """What two blocks must have in common to be shown once."""
+    return tuple(
+        (line.source, op.name, op.args, op.module.removeprefix(head), *map(_tensor_sign, op.inputs + op.outputs))
+        for line in body
+        for op in line.ops
+    )
+
+
+def _tensor_sign(info: TensorInfo) -> tuple[object, ...]:
+    return info.label, info.shape, info.memory, info.dtype, info.device, info.origins
+
+
+# ---------------------------------------------------------------- sizes and plain text
+
+_ORDER = {symbol: i for i, symbol in enumerate("BTSCHDGMVLEKPYXRN")}
+
+
+def sizes_in_use(ops: Iterable[Op]) -> dict[str, tuple[int, ...]]:
+    """Return each symbol that stands for an axis, with the sizes it had, in the order of the glossary."""
+    found: dict[str, set[int]] = {}
+    for op in ops:
+        for info in op.inputs + op.outputs:
+            for axis, size in zip(info.axes, info.shape, strict=True):
+                if SYMBOL.fullmatch(axis):
+                    found.setdefault(axis, set()).add(size)
+    return {s: tuple(sorted(found[s])) for s in sorted(found, key=lambda s: (_ORDER.get(s, len(_ORDER)), s))}
+
+
+def header_sizes(sheet: Sheet) -> dict[str, str]:
+    """Return the sizes to show above a trace: those on its axes, and declared ones that its names are made of."""
+    met = {s: tuple(map(str, n)) for s, n in sizes_in_use(sheet.ops).items()}
+    inside = {s for op in sheet.ops for info in op.inputs + op.outputs for a in info.axes for s in SYMBOL.findall(a)}
+    for symbol in inside & sheet.sizes.keys():
+        met.setdefault(symbol, (str(sheet.sizes[symbol]),))
+    shown = {s: met[s][0] if len(met[s]) == 1 else f"{met[s][0]}..{met[s][-1]}" for s in met}
+    return dict(sorted(shown.items(), key=lambda item: (_ORDER.get(item[0], len(_ORDER)), item[0])))
+
+
+def plain(text: str) -> str:
+    """Return text that cannot move the cursor, ring or turn the writing direction: such characters are spelled out."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\u200d" else " " if c == "\t" else ascii(c)[1:-1] for c in text)
