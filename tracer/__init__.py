@@ -7,6 +7,7 @@ from .checks import check_axes
 from .devices import device
 from .engine import record, trace
 from .errors import AxesError, AxisMismatch, BuildError, TraceFileError, TracerError
+from .magic import load_ipython_extension
 from .records import Line, Op, Source, TensorInfo
 from .result import Trace
 
@@ -25,6 +26,7 @@ __all__ = [
     "device",
     "explore",
     "lessons",
+    "load_ipython_extension",
     "models",
     "record",
     "trace",

@@ -106,7 +106,9 @@ def checked(text: Any, tensor: torch.Tensor, what: str) -> str:
     return text
 
 
-def match_axes(axes: Any, inputs: Sequence[Input], others: Mapping[str, torch.Tensor]) -> list[tuple[torch.Tensor, str]]:
+def match_axes(
+    axes: Any, inputs: Sequence[Input], others: Mapping[str, torch.Tensor]
+) -> list[tuple[torch.Tensor, str]]:
     """Pair what `axes=` says with the tensors it is about: the positional inputs in order, or any by name.
 
     `others` are the parameters and buffers of the traced model, which a dict may name too.
@@ -132,7 +134,8 @@ def match_axes(axes: Any, inputs: Sequence[Input], others: Mapping[str, torch.Te
         raise AxesError(
             f"axes= has {_count(len(axes), 'text', 'texts')}, but the call has "
             f"{_count(len(positional), 'positional tensor', 'positional tensors')}"
-            f"{''.join(f' {i.name} {_shape(i.tensor)}' for i in positional)}. Give one text for each, or a dict by name."
+            f"{''.join(f' {i.name} {_shape(i.tensor)}' for i in positional)}. "
+            "Give one text for each, or a dict by name."
         )
     pairs = zip(positional, axes, strict=False)
     return [(i.tensor, checked(text, i.tensor, i.name)) for i, text in pairs if text is not None]
@@ -142,7 +145,7 @@ _IDS = frozenset(("input_ids", "ids", "idx", "tokens"))
 
 
 def default_axes(inputs: Sequence[Input]) -> list[tuple[torch.Tensor, str]]:
-    """Return the axes that token ids have where nothing is said: `B T`, of an encoder `B S` beside a decoder's `B T`."""
+    """Return what ids have where nothing is said: `B T`, and for an encoder's beside a decoder's `B S`."""
     ids = [i for i in inputs if _rank_two_integers(i.tensor)]
     decoder = [i for i in ids if i.name.startswith(("decoder_", "tgt")) and i.name != "decoder_attention_mask"]
     rest = [i for i in ids if i not in decoder]

@@ -20,8 +20,8 @@ from .declared import bind
 from .errors import AxesError
 from .ledger import DisableTorchFunction
 from .namer import name_log
-from .records import Log
 from .recorder import GuestRecorder, Recorder
+from .records import Log
 from .result import Trace
 from .sites import stop_at
 
@@ -41,16 +41,19 @@ def trace(
     """Call a model or function as usual and return what it did, operation by operation, with its axes by name.
 
     Args:
-        model_or_function: any `nn.Module` or callable; called with `inputs` and `kwargs`.
+        model_or_function: any `nn.Module` or callable.
+        *inputs: its positional arguments.
         axes: einops-style texts, one for each positional tensor (`["B T C"]`), or a dict by parameter name.
         sizes: sizes of symbols, `{"C": 48, "H": 3}`, over those that the model declares.
         expand: open modules that are else shown as one operation because tracing would change their path.
         keep_values: keep the numbers of tensors of at most 64 elements.
+        **kwargs: its other arguments.
 
     Raises:
         AxesError: `axes` or `sizes` do not fit, told before anything runs. What the call itself raises leaves with its
             own type, a note that explains it, and the trace so far as `.trace`.
     """
+    __tracebackhide__ = True
     recorder = new_recorder(sizes, expand, keep_values)
     with DisableTorchFunction():
         signature = model_or_function.forward if isinstance(model_or_function, nn.Module) else model_or_function
@@ -70,7 +73,7 @@ def record(
     expand: bool = False,
     keep_values: bool = False,
 ) -> AbstractContextManager[Trace]:
-    """Record a block of code: `with record() as t:`; `t` fills as the block runs.
+    """Return a context manager that records the code of its block into a Trace, which fills as the block runs.
 
     `axes` names variables: the first tensor that the code gives to that variable gets these axes. The other arguments
     are those of `trace`.
@@ -85,17 +88,24 @@ def record(
 
 
 class Recording(AbstractContextManager[Trace]):
-    """An open block. `namespace` holds variables from before it; without one, those of the script or notebook do."""
+    """An open block.
 
-    def __init__(self, recorder: Recorder, namespace: Mapping[str, Any] | None = None) -> None:
-        self.recorder, self.namespace = recorder, namespace
+    `namespace` holds variables from before the block, `block` is the file and the name of its code; without them, they
+    are those of the code that opens it.
+    """
+
+    def __init__(
+        self, recorder: Recorder, namespace: Mapping[str, Any] | None = None, block: tuple[str, str] | None = None
+    ) -> None:
+        self.recorder, self.namespace, self.block = recorder, namespace, block
         self.trace = Trace(recorder.log, device=recorder.device)
 
     def __enter__(self) -> Trace:
         frame = sys._getframe(1)
-        if self.namespace is None and frame.f_code.co_name == "<module>":
-            self.namespace = frame.f_globals
-        self.recorder.look_for(self.namespace or {}, frame.f_code)
+        code = frame.f_code
+        if self.namespace is None and not code.co_flags & inspect.CO_OPTIMIZED:
+            self.namespace = frame.f_globals  # a script or a notebook: its variables are globals
+        self.recorder.look_for(self.namespace or {}, self.block or (code.co_filename, code.co_name))
         self.namespace = None
         self.trace._recorder = self.recorder
         hooks.open_(self.recorder)
@@ -122,13 +132,14 @@ def new_recorder(sizes: Mapping[str, int] | None, expand: bool, keep_values: boo
         raise AxesError(f'sizes= is {sizes!r}. Give whole numbers by symbol, such as {{"C": 48, "H": 3}}.')
     for name, size in (sizes or {}).items():
         if not isinstance(name, str) or type(size) is not int or size < 1:
-            raise AxesError(f'sizes= has {name!r}: {size!r}. Give whole numbers by symbol, such as {{"C": 48, "H": 3}}.')
+            raise AxesError(f'sizes= has {name!r}: {size!r}. Give whole numbers by symbol, such as {{"C": 48}}.')
     alone = torch._C._len_torch_function_stack() == 0
     return (Recorder if alone else GuestRecorder)(dict(sizes or {}), expand, keep_values)
 
 
 def _call(function: Any, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Call. The search for the line that called an operation ends at this frame."""
+    __tracebackhide__ = True
     return function(*inputs, **kwargs)
 
 

@@ -12,6 +12,7 @@ import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -45,7 +46,7 @@ def open_(recorder: Recorder) -> None:
     with _lock:
         _open.append(recorder)
         _install()
-    recorder.__enter__()
+    torch._C._push_on_torch_function_stack(recorder)
 
 
 def close(recorder: Recorder) -> None:
@@ -153,8 +154,8 @@ def _note_other_thread() -> None:
 # ------------------------------------------------------------------ stepping aside
 
 _OPENED = (
-    "expand=True opened {name}: under tracing PyTorch leaves its fused path for this module, so numbers differ in the last "
-    "digits, and padded positions get values where the fused path gives zeros."
+    "expand=True opened {name}: under tracing PyTorch leaves its fused path for this module, so numbers differ in the "
+    "last digits, and padded positions get values where the fused path gives zeros."
 )
 _UNTOUCHED = "{name} is {why}: it ran untouched, as one operation. Trace the original to see what it does."
 
@@ -210,7 +211,7 @@ def _takes_fast_path(module: nn.Module, args: tuple[Any, ...]) -> bool:
     """
     if module.training or not torch.backends.mha.get_fastpath_enabled():
         return False
-    if isinstance(module, nn.MultiheadAttention) and any(a is not b for a, b in zip(args[:3], args[1:3], strict=False)):
+    if isinstance(module, nn.MultiheadAttention) and any(a is not b for a, b in pairwise(args[:3])):
         return False
     first = module.layers[0] if isinstance(module, nn.TransformerEncoder) else module
     tensors = [*first.parameters(), *(a for a in args if isinstance(a, Tensor))]
@@ -218,7 +219,9 @@ def _takes_fast_path(module: nn.Module, args: tuple[Any, ...]) -> bool:
         return not (torch.is_grad_enabled() and any(t.requires_grad for t in tensors))
 
 
-def _step_aside(module: nn.Module | None, args: tuple[Any, ...], here: Sequence[Recorder], why: str, name: str = "") -> None:
+def _step_aside(
+    module: nn.Module | None, args: tuple[Any, ...], here: Sequence[Recorder], why: str, name: str = ""
+) -> None:
     """Take modes, and for compiled modules the hooks too, away until the module's forward has ended."""
     _drop_spent(here)
     calls = []
@@ -272,6 +275,7 @@ def _drop_spent(recorders: Sequence[Recorder]) -> None:
 
 def run_untouched(function: Any, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Call a compiled function as one operation, without modes and hooks."""
+    __tracebackhide__ = True
     here = _recorders()
     name = getattr(function, "__name__", "") or type(function).__name__
     _step_aside(None, tuple(inputs), here, "compiled", name)

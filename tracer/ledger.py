@@ -169,6 +169,6 @@ def _address(t: Tensor | None) -> int | None:
         return None
     with DisableTorchFunction():
         try:
-            return t.untyped_storage()._cdata
+            return int(t.untyped_storage()._cdata)
         except Exception:
             return None

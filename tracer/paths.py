@@ -44,9 +44,9 @@ class Root:
                 self._add(part, dot + key, f"{dot}{key}.")
 
     def path(self, module: nn.Module, above: Sequence[tuple[nn.Module, str]]) -> str:
-        """Return the path of a module that stands in no other module's register; `above` are those that are running.
+        """Return the path of a module that no module has registered; `above` are those that are running.
 
-        One in a plain list or dict is named after it (`mods.0`); one that sits nowhere goes under the name of its caller.
+        One in a plain list or dict is named after it (`mods.0`), one that sits nowhere after its caller.
         """
         for parent, prefix in reversed(above):
             place = _search(vars(parent), module, 0)
@@ -68,8 +68,8 @@ class Root:
             for key, member in running._parameters.items():
                 if member is t:
                     return "parameter", f"{path}.{key}" if path else key
-            for key, member in running._buffers.items():
-                if member is t:
+            for key, buffer in running._buffers.items():
+                if buffer is t:
                     return "buffer", f"{path}.{key}" if path else key
         return self._search_owner(t)
 
@@ -92,7 +92,7 @@ class Root:
         return kind, name
 
     def axes_of(self, name: str, t: Tensor) -> str | None:
-        """Return the axes declared for a parameter or buffer: by the root, else by the outermost module that says it."""
+        """Return the axes that the outermost module to say so declares for a parameter or buffer."""
         if self._axes is None:
             self._axes = {}
             for dot, holder in self.declaring:
@@ -101,7 +101,7 @@ class Root:
         text = self._axes.get(name)
         if text is None and self._axes:  # tied weights may be declared under their other name
             owner = self._search_owner(t)
-            text = None if owner is None else self._axes.get(owner[1])
+            return None if owner is None else self._axes.get(owner[1])
         return text
 
 

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from operator import index
-from types import CodeType, FrameType, TracebackType
+from types import FrameType, TracebackType
 from typing import Any
 from weakref import ref as weak
 
@@ -29,7 +29,8 @@ from .sites import Place, caller_names, is_library, locate, trail
 __all__ = ["GuestRecorder", "Recorder"]
 
 _ATOMS = frozenset(
-    (int, float, bool, complex, str, type(None), type(...), torch.dtype, torch.device, torch.layout, torch.memory_format)
+    [int, float, bool, complex, str, type(None), type(...)]
+    + [torch.dtype, torch.device, torch.layout, torch.memory_format]
 )
 """Types of arguments that are kept as they are."""
 _LONGEST = 64
@@ -67,7 +68,7 @@ class Recorder(TorchFunctionMode):
         """name of the argument that is being introduced"""
         self.earlier: dict[int, tuple[weak[Tensor], str]] = {}
         """tensors that had one of these variables before the block"""
-        self.block: CodeType | None = None
+        self.block = ("", "")
         self.failed: tuple[int, Failure] | None = None
         self.spent: list[Any] = []
         """hooks of compiled modules that have done their work"""
@@ -85,6 +86,7 @@ class Recorder(TorchFunctionMode):
             call = call_of(func)
         if call.skip or self.closed:
             return func(*args, **kwargs) if kwargs else func(*args)
+        __tracebackhide__ = True
         inputs: Inputs = []
         frozen = self.before(args, kwargs, inputs)
         try:
@@ -383,12 +385,12 @@ class Recorder(TorchFunctionMode):
             raise AxesError(f'axes= is {axes!r}. Give a dict by variable name: {{"x": "B T C"}}.')
         for name, text in (axes or {}).items():
             if not isinstance(text, str):
-                raise AxesError(f'axes for {name}: {text!r} is not a text. Write one name for each axis, such as "B T C".')
+                raise AxesError(f'axes for {name}: {text!r} is not a text. Write one name for each axis: "B T C".')
             parse_axes(text)
             self.wanted[name] = text
 
-    def look_for(self, namespace: Mapping[str, Any], block: CodeType) -> None:
-        """Remember which tensors have the wanted variables before the block, and whose code the block is."""
+    def look_for(self, namespace: Mapping[str, Any], block: tuple[str, str]) -> None:
+        """Remember which tensors have the wanted variables before the block, and the file and name of its code."""
         self.block = block
         for name in self.wanted:
             value = namespace.get(name)
@@ -413,7 +415,7 @@ class Recorder(TorchFunctionMode):
                 if not self.wanted:
                     return
                 place, outs = event[5], event[3]
-                if place is not None and (not own or place.code is self.block):
+                if place is not None and (not own or (place.source.file, place.function) == self.block):
                     for names in (place.names, () if own else self.log.caller_names.get(number, ())):
                         for name, ref in zip(names, outs, strict=False):
                             if name in self.wanted:
@@ -442,17 +444,19 @@ class Recorder(TorchFunctionMode):
         self.ledger.close()
         for held in (self.stack, self.roots, self.libraries, self.earlier):
             held.clear()
-        self.root = self.block = None
+        self.root = None
 
 
 class GuestRecorder(Recorder):
     """A recorder above other function modes: these must not see the questions that it asks of tensors."""
 
     def before(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None, inputs: Inputs) -> Frozen:
+        """As in Recorder."""
         with DisableTorchFunction():
             return super().before(args, kwargs, inputs)
 
     def after(self, func: Any, call: Call, frozen: Frozen, inputs: Inputs, out: Any, frame: FrameType) -> None:
+        """As in Recorder."""
         with DisableTorchFunction():
             super().after(func, call, frozen, inputs, out, frame)
 

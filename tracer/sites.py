@@ -28,16 +28,15 @@ class Place(Site):
     nested tuples, in one row.
     """
 
-    __slots__ = ("calls", "code", "element", "nested", "variants")
+    __slots__ = ("calls", "element", "nested", "variants")
 
     def __init__(self, source: Source, code: CodeType, instruction: int, found: "Found") -> None:
         super().__init__(source, found.names, found.literals, found.returned, instruction, code.co_name)
-        self.code = code
         self.element, self.calls, self.nested = found.element, found.calls, found.nested
         self.variants: dict[tuple[str, ...], Place] = {self.names: self}
 
     def named(self, names: tuple[str, ...]) -> "Place":
-        """Return this site with other names: always the same object for the same names, so that equal runs have equal logs."""
+        """Return this site with other names; always the same object for the same names: equal runs have equal logs."""
         place = self.variants.get(names)
         if place is None:
             place = self.variants[names] = Place.__new__(Place)
@@ -96,7 +95,7 @@ def caller_names(frame: FrameType | None, place: Place) -> tuple[str, ...]:
 
 
 def trail(frame: FrameType | None, end: FrameType | None) -> tuple[int, ...]:
-    """Return the instructions of the frames from `end` (left out) inwards to `frame`: how far a library call has come."""
+    """Return the instructions of the frames from below `end` inwards to `frame`: how far a library call has come."""
     steps = []
     while frame is not None and frame is not end:
         steps.append(frame.f_lasti)
@@ -159,7 +158,7 @@ class Found:
         self.returned, self.nested, self.calls = False, False, True
 
 
-_CALL_BACK = frozenset("all any apply enumerate filter list map max min next partial reduce set sorted sum tuple zip".split())
+_CALL_BACK = frozenset("all any apply filter list map max min next partial reduce set sorted sum tuple zip".split())
 """Functions that call what they are given: their result is not the result of that call."""
 
 _trees: dict[str, tuple[Sequence[str], ast.AST | None]] = {}  # file -> its lines, and the tree of these lines
