@@ -291,7 +291,7 @@ def install(place, record, wanted):
         if reason:
             make_venv(place)
         install_packages(place, wanted)
-        quiet_kernels(place)
+        write_settings(place)
     except KeyboardInterrupt:
         print("\nStopped. The next start begins the installation again; what was downloaded is kept.", file=sys.stderr)
         raise
@@ -358,12 +358,17 @@ def pip(place, arguments, source):
         raise explain(read_from(place.log, begin), place, "pip could not install the packages", source)
 
 
-def quiet_kernels(place):
-    """Keep the kernels' own log out of the terminal: at Ctrl-C a busy one would show a traceback there."""
-    folder = os.path.join(place.venv, "etc", "ipython")
-    if not os.path.isdir(folder):
-        os.makedirs(folder)
-    write_json(os.path.join(folder, "ipython_kernel_config.json"), {"IPKernelApp": {"log_level": 50}})
+def write_settings(place):
+    """Turn off JupyterLab's question about news, and the kernels' log in the terminal (tracebacks at Ctrl-C)."""
+    news = {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False}}
+    for folder, name, data in (
+        (["share", "jupyter", "lab", "settings"], "overrides.json", news),
+        (["etc", "ipython"], "ipython_kernel_config.json", {"IPKernelApp": {"log_level": 50}}),
+    ):
+        path = os.path.join(place.venv, *folder)
+        if not os.path.isdir(path):
+            os.makedirs(path)
+        write_json(os.path.join(path, name), data)
 
 
 FAILURES = [
@@ -508,7 +513,7 @@ def base_python():
 def clean_environment():
     """Return the environment variables for the children: nothing that mixes other Pythons' packages in."""
     environment = dict(os.environ)
-    for name in ("PYTHONHOME", "PYTHONPATH", "PIP_TARGET", "PIP_PREFIX", "__PYVENV_LAUNCHER__"):
+    for name in ("PYTHONHOME", "PYTHONPATH", "PIP_TARGET", "PIP_PREFIX", "JUPYTERLAB_DIR", "__PYVENV_LAUNCHER__"):
         environment.pop(name, None)
     environment.update(PIP_USER="0", PIP_NO_INPUT="1", PIP_DISABLE_PIP_VERSION_CHECK="1", PYTHONNOUSERSITE="1")
     environment.update(JUPYTER_PREFER_ENV_PATH="1", PYDEVD_DISABLE_FILE_VALIDATION="1")

@@ -265,10 +265,13 @@ def test_a_link_is_followed(world: World, tmp_path: Path) -> None:
     assert Path(world.place.venv).is_symlink() and (tmp_path / "large disk" / "start.json").exists()
 
 
-def test_kernels_keep_their_log_out_of_the_terminal(world: World) -> None:
+def test_jupyterlab_asks_about_no_news_and_kernels_keep_their_log_to_themselves(world: World) -> None:
     world.ready()
-    path = Path(world.place.venv, "etc", "ipython", "ipython_kernel_config.json")
-    assert json.loads(path.read_text()) == {"IPKernelApp": {"log_level": 50}}
+    settings = Path(world.place.venv, "share", "jupyter", "lab", "settings", "overrides.json")
+    notification = json.loads(settings.read_text())["@jupyterlab/apputils-extension:notification"]
+    assert notification == {"fetchNews": "false", "checkForUpdates": False}
+    kernels = Path(world.place.venv, "etc", "ipython", "ipython_kernel_config.json")
+    assert json.loads(kernels.read_text()) == {"IPKernelApp": {"log_level": 50}}
 
 
 # ------------------------------------------------------------------ interrupted, broken off

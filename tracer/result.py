@@ -105,7 +105,7 @@ class Trace(Sequence[Op]):
     # ------------------------------------------------------------ a sequence
 
     def __len__(self) -> int:
-        return len(self._data.ops)
+        return len(self._sheet.ops if self._log is None else self._log.events)  # counting needs no names
 
     def __iter__(self) -> Iterator[Op]:
         return iter(self._data.ops)
