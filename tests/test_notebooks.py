@@ -1,4 +1,7 @@
-"""Every notebook, executed from top to bottom in a kernel of its own, for several H and D; and the form of its cells."""
+"""Every notebook, run from top to bottom in a kernel of its own; and the form of its cells.
+
+Each notebook is run as it is; then for two other pairs of H and D, with right answers filled in and with wrong ones.
+"""
 
 import json
 import re
@@ -20,7 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
 LONGEST = 10
 """Lines of a code cell; the set-up and the answers' frames apart."""
-NO_NETWORK = '''
+NO_NETWORK = """
 import socket
 
 def _refuse(self, address, *_rest):
@@ -34,7 +37,7 @@ def _local_only(original):
 
 socket.socket.connect = _local_only(socket.socket.connect)
 socket.socket.connect_ex = _local_only(socket.socket.connect_ex)
-'''
+"""
 by_name = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
