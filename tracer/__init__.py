@@ -7,7 +7,6 @@ from .checks import check_axes
 from .devices import device
 from .engine import record, trace
 from .errors import AxesError, AxisMismatch, BuildError, TraceFileError, TracerError
-from .magic import load_ipython_extension
 from .records import Line, Op, Source, TensorInfo
 from .result import Trace
 
@@ -26,7 +25,6 @@ __all__ = [
     "device",
     "explore",
     "lessons",
-    "load_ipython_extension",
     "models",
     "record",
     "trace",

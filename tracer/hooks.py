@@ -1,0 +1,285 @@
+"""Puts recorders in place and takes them away, tells them which module runs, and steps aside where it must.
+
+Two hooks on all modules are shared by all open recorders. They hold no recorder: each asks which ones are on the
+function-mode stack of its own thread, so that other threads, code inside a torch function, and modules that run
+untouched are passed by. They stand under a key that never changes: torch.compile guards on the keys, and a new one for
+each trace would make it compile anew until it gives up.
+"""
+
+import re
+import sys
+import threading
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.compiler import is_dynamo_compiling
+from torch.nn.modules import module as torch_modules
+from torch.overrides import TorchFunctionMode
+
+from .calls import module_call
+from .ledger import DisableTorchFunction
+from .recorder import Frozen, Inputs, Recorder
+
+__all__ = ["close", "open_", "run_untouched"]
+
+_KEY: Any = "tracer"
+_count, _at = torch._C._len_torch_function_stack, torch._C._get_function_stack_at
+
+_lock = threading.Lock()
+_open: list[Recorder] = []
+"""Recorders in place now, in any thread; empty again when the last has gone."""
+_asides: "dict[int, Aside]" = {}
+"""Thread -> the module that runs untouched in it now."""
+
+
+# ------------------------------------------------------------------ in place, and away
+
+
+def open_(recorder: Recorder) -> None:
+    """Put a recorder on this thread's mode stack, and the hooks if they are not there yet."""
+    recorder.thread = threading.get_ident()
+    with _lock:
+        _open.append(recorder)
+        _install()
+    recorder.__enter__()
+
+
+def close(recorder: Recorder) -> None:
+    """Take a recorder away, wherever it stands on the stack: generators may close their blocks in any order."""
+    with _lock:
+        if recorder in _open:
+            _open.remove(recorder)
+    aside = _asides.get(threading.get_ident())
+    if aside is not None and any(r is recorder for r, _, _ in aside.calls):
+        _restore(aside)  # left by an exception that module hooks are not told of
+    _drop_spent([recorder])
+    _set_stack([m for m in _stack() if m is not recorder])
+    with _lock:
+        if not _open:
+            _remove()
+    recorder.close()
+
+
+def _install() -> None:
+    torch_modules._global_forward_pre_hooks[_KEY] = _enter
+    torch_modules._global_forward_hooks[_KEY] = _leave
+    torch_modules._global_forward_hooks_always_called[_KEY] = True
+    if _QUIET not in warnings.filters:
+        warnings.filters.insert(0, _QUIET)  # type: ignore[attr-defined]
+
+
+def _remove() -> None:
+    torch_modules._global_forward_pre_hooks.pop(_KEY, None)
+    torch_modules._global_forward_hooks.pop(_KEY, None)
+    torch_modules._global_forward_hooks_always_called.pop(_KEY, None)
+    if _QUIET in warnings.filters:
+        warnings.filters.remove(_QUIET)  # type: ignore[attr-defined]
+
+
+_QUIET = ("ignore", re.compile(r"Using `torch\.compile\(module\)` when there are global hooks"), UserWarning, None, 0)
+"""A compiled module warns of any hook on all modules; these ones go away while it runs."""
+
+
+def _stack() -> list[TorchFunctionMode]:
+    return [_at(i) for i in range(_count())]
+
+
+def _set_stack(modes: Sequence[TorchFunctionMode]) -> None:
+    if [id(m) for m in modes] == [id(m) for m in _stack()]:
+        return
+    for _ in range(_count()):
+        torch._C._pop_torch_function_stack()
+    for m in modes:
+        torch._C._push_on_torch_function_stack(m)
+
+
+# ------------------------------------------------------------------ which module runs
+
+
+def _recorders() -> Sequence[Recorder]:
+    """Return the recorders that are at work in this thread at this moment, outermost first."""
+    if _count() == 1:
+        mode = _at(0)
+        return (mode,) if isinstance(mode, Recorder) and not mode.closed else ()
+    return [m for m in _stack() if isinstance(m, Recorder) and not m.closed]
+
+
+def _enter(module: nn.Module, args: tuple[Any, ...]) -> None:
+    if is_dynamo_compiling():
+        return
+    here = _recorders()
+    if not here:
+        _note_other_thread()
+        return
+    try:
+        for r in here:
+            r.enter(module, args)
+        why = _WHY.get(type(module)) or _why_aside(type(module))
+        if why != "nothing":
+            _consider(module, args, here, why)
+    except Exception as error:
+        for r in here:
+            r.lost(error)
+
+
+def _leave(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+    if is_dynamo_compiling():
+        return
+    if _asides:
+        aside = _asides.get(threading.get_ident())
+        if aside is not None:
+            if aside.module is module:
+                _come_back(aside, output)
+            return
+    frame = sys._getframe(1)
+    for r in _recorders():
+        try:
+            r.leave(module, output, frame)
+        except Exception as error:
+            r.lost(error)
+
+
+def _note_other_thread() -> None:
+    me = threading.get_ident()
+    if all(r.thread != me for r in _open):
+        for r in _open:
+            r.note("Modules ran in another thread meanwhile: their operations are not in this trace.")
+
+
+# ------------------------------------------------------------------ stepping aside
+
+_OPENED = (
+    "expand=True opened {name}: under tracing PyTorch leaves its fused path for this module, so numbers differ in the last "
+    "digits, and padded positions get values where the fused path gives zeros."
+)
+_UNTOUCHED = "{name} is {why}: it ran untouched, as one operation. Trace the original to see what it does."
+
+_FAST = (nn.TransformerEncoder, nn.TransformerEncoderLayer, nn.MultiheadAttention)
+
+
+@dataclass
+class Aside:
+    """What must be put back when a module that runs untouched has ended."""
+
+    module: nn.Module | None
+    name: str
+    modes: list[TorchFunctionMode]
+    calls: list[tuple[Recorder, Frozen, Inputs]]
+    hookless: bool
+    handle: Any = None
+
+
+_WHY: dict[type, str] = {}
+"""Class of module -> why it may have to run untouched; a cache."""
+
+
+def _why_aside(kind: type) -> str:
+    if issubclass(kind, _FAST):
+        why = "fast path"
+    elif issubclass(kind, torch.jit.ScriptModule):
+        why = "a script"
+    elif any(c.__name__ == "OptimizedModule" and c.__module__.startswith("torch._dynamo") for c in kind.__mro__):
+        why = "compiled"
+    else:
+        why = "nothing"
+    _WHY[kind] = why
+    return why
+
+
+def _consider(module: nn.Module, args: tuple[Any, ...], here: Sequence[Recorder], why: str) -> None:
+    """Step aside for a module if it must run untouched this time."""
+    if why == "fast path":
+        if not _takes_fast_path(module, args):
+            return
+        if all(r.expand for r in here):
+            for r in here:
+                r.note(_OPENED.format(name=type(module).__name__))
+            return
+    _step_aside(module, args, here, why)
+
+
+def _takes_fast_path(module: nn.Module, args: tuple[Any, ...]) -> bool:
+    """Tell whether a module may take PyTorch's fused path, which a function mode would close to it.
+
+    Asks a part of what PyTorch asks: where this says yes too often, a module is shown as one operation, and its numbers
+    are right.
+    """
+    if module.training or not torch.backends.mha.get_fastpath_enabled():
+        return False
+    if isinstance(module, nn.MultiheadAttention) and any(a is not b for a, b in zip(args[:3], args[1:3], strict=False)):
+        return False
+    first = module.layers[0] if isinstance(module, nn.TransformerEncoder) else module
+    tensors = [*first.parameters(), *(a for a in args if isinstance(a, Tensor))]
+    with DisableTorchFunction():
+        return not (torch.is_grad_enabled() and any(t.requires_grad for t in tensors))
+
+
+def _step_aside(module: nn.Module | None, args: tuple[Any, ...], here: Sequence[Recorder], why: str, name: str = "") -> None:
+    """Take modes, and for compiled modules the hooks too, away until the module's forward has ended."""
+    _drop_spent(here)
+    calls = []
+    for r in here:
+        inputs: Inputs = []
+        with DisableTorchFunction():
+            calls.append((r, r.before(args, None, inputs), inputs))
+    original = getattr(module, "_orig_mod", module)
+    name = name or getattr(module, "original_name", "") or type(original).__name__
+    me = threading.get_ident()
+    modes = _stack()
+    hookless = why != "fast path" and all(r.thread == me for r in _open)
+    aside = _asides[me] = Aside(module, name, modes, calls, hookless)
+    _set_stack([m for m in modes if not isinstance(m, Recorder)])
+    if hookless:
+        _remove()
+        if module is not None:
+            aside.handle = module.register_forward_hook(_leave, always_call=True)
+    if why != "fast path":
+        for r in here:
+            r.note(_UNTOUCHED.format(name=name, why=why))
+
+
+def _come_back(aside: Aside, output: Any) -> None:
+    _restore(aside)
+    frame = sys._getframe(2)
+    call = module_call(aside.name)
+    for r, frozen, inputs in aside.calls:
+        if not r.closed:
+            with DisableTorchFunction():
+                r.after(None, call, frozen, inputs, output, frame)
+            if aside.module is not None:
+                r.leave(aside.module, output, frame)
+
+
+def _restore(aside: Aside) -> None:
+    _asides.pop(threading.get_ident(), None)
+    since = [m for m in _stack() if not any(m is old for old in aside.modes)]
+    _set_stack([m for m in aside.modes if not (isinstance(m, Recorder) and m.closed)] + since)
+    if aside.hookless and _open:
+        _install()
+    if aside.handle is not None:  # not removed here: torch may be going through the module's hooks at this moment
+        aside.calls[0][0].spent.append(aside.handle)
+
+
+def _drop_spent(recorders: Sequence[Recorder]) -> None:
+    for r in recorders:
+        while r.spent:
+            r.spent.pop().remove()
+
+
+def run_untouched(function: Any, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Call a compiled function as one operation, without modes and hooks."""
+    here = _recorders()
+    name = getattr(function, "__name__", "") or type(function).__name__
+    _step_aside(None, tuple(inputs), here, "compiled", name)
+    output = None
+    try:
+        output = function(*inputs, **kwargs)
+        return output
+    finally:
+        aside = _asides.get(threading.get_ident())
+        if aside is not None:
+            _come_back(aside, output)

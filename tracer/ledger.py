@@ -1,0 +1,174 @@
+"""The tensors of one run as facts: numbers, shapes, strides and shared storage, and no tensor kept alive.
+
+A tensor is known by `id` together with a weak reference, since ids are used again. Storage addresses are used again
+too: they are compared only between tensors that are alive at that moment.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+from weakref import ref as weak
+
+import torch
+from torch import Tensor, nn
+
+from .records import Log, Memory, Ref
+
+__all__ = ["PLAIN", "DisableTorchFunction", "Ledger"]
+
+PLAIN = frozenset((Tensor, nn.Parameter))
+"""Types that can be asked at once; others go the careful way."""
+
+DisableTorchFunction = torch._C.DisableTorchFunction
+"""Inside it, no mode and no subclass sees what is asked of a tensor."""
+
+_KEPT_ELEMENTS = 64
+_REFS = Ref._pool
+
+
+class Ledger:
+    """Facts about every tensor that a run met or made."""
+
+    def __init__(self, log: Log, keep_values: bool, introduce: Callable[[Tensor, int], None]) -> None:
+        """`introduce` is told of each tensor that the run did not make, with the number of its first fact."""
+        self.facts, self.values = log.facts, log.values
+        self.keep_values, self.introduce = keep_values, introduce
+        self.known: dict[int, tuple[weak[Tensor], Ref]] = {}
+        self.outside: dict[int, tuple[weak[Tensor], int]] = {}
+        """storage address -> a tensor from outside the run, and its storage's number"""
+        self.tensors = self.storages = 0
+
+    def close(self) -> None:
+        """Forget the tensors, and whom to tell of them (a cycle that only the garbage collector would find)."""
+        self.known.clear()
+        self.outside.clear()
+        self.introduce = lambda t, fact: None
+
+    def find(self, t: Tensor) -> Ref | None:
+        """Return the latest fact of a tensor, or None if the run has not met it."""
+        entry = self.known.get(id(t))
+        return entry[1] if entry is not None and entry[0]() is t else None
+
+    def ref(self, t: Tensor) -> Ref:
+        """Return the latest fact of a tensor; one that the run did not make gets its first."""
+        entry = self.known.get(id(t))
+        if entry is not None and entry[0]() is t:
+            return entry[1]
+        try:
+            if type(t) not in PLAIN:
+                raise TypeError
+            shape, stride, offset, address = tuple(t.shape), t.stride(), t.storage_offset(), t.untyped_storage()._cdata
+            dtype, device = t.dtype, t.device
+        except Exception:  # vmap, sparse and nested tensors raise when asked, with several types
+            shape, stride, offset, address, dtype, device = _ask(t)
+        storage = None
+        if address is not None:
+            found = self.outside.get(address)
+            if found is None or _address(found[0]()) != address:
+                found = self.outside[address] = weak(t), self.storages
+                self.storages += 1
+            storage = found[1]
+        number = len(self.facts)
+        self.facts.append((self.tensors, shape, stride, offset, storage, dtype, device))
+        self.tensors += 1
+        if self.keep_values:
+            self._keep(t, number)
+        ref = _REFS[number] if number < len(_REFS) else Ref.at(number)
+        self.known[id(t)] = weak(t), ref
+        self.introduce(t, number)
+        return ref
+
+    def output(self, out: Tensor, inputs: Sequence[tuple[Tensor, Ref]], writes: bool) -> tuple[Ref, Memory | None]:
+        """Write down what an operation gave; `inputs` are its own. Return the new fact and its kind of memory."""
+        key, facts, storage = id(out), self.facts, self.storages
+        entry = self.known.get(key)
+        if type(out) not in PLAIN or (entry is not None and entry[0]() is out):
+            return self._special(out, inputs, writes)
+        memory: Memory = "new"
+        try:
+            address = out.untyped_storage()._cdata
+            for t, ref in inputs:
+                if t.untyped_storage()._cdata == address:
+                    memory, storage = "view", facts[ref.fact][4]
+                    break
+            facts.append(
+                (self.tensors, tuple(out.shape), out.stride(), out.storage_offset(), storage, out.dtype, out.device)
+            )
+        except Exception:
+            return self._special(out, inputs, writes)
+        self.tensors += 1
+        if memory == "new":
+            self.storages = storage + 1
+        number = len(facts) - 1
+        ref = _REFS[number] if number < len(_REFS) else Ref.at(number)
+        self.known[key] = weak(out), ref
+        if self.keep_values:
+            self._keep(out, number)
+        return ref, memory
+
+    def _special(self, out: Tensor, inputs: Sequence[tuple[Tensor, Ref]], writes: bool) -> tuple[Ref, Memory | None]:
+        """As `output`, for a tensor that is known already, and for one that may not answer."""
+        shape, stride, offset, address, dtype, device = _ask(out)
+        old = self.find(out)
+        memory: Memory | None = None
+        storage = None if old is None else self.facts[old.fact][4]
+        if old is not None and any(t is out for t, _ in inputs):
+            memory = "in-place" if writes else "same"
+        elif address is not None:
+            addresses = [(_address(t), ref) for t, ref in inputs]
+            shared = next((ref for a, ref in addresses if a == address), None)
+            if shared is not None:
+                memory, storage = "view", self.facts[shared.fact][4]
+            elif old is None:
+                memory = None if any(a is None for a, _ in addresses) else "new"
+                storage = self.storages
+                self.storages += 1
+        number = self.tensors if old is None else self.facts[old.fact][0]
+        self.tensors += old is None
+        self.facts.append((number, shape, stride, offset, storage, dtype, device))
+        ref = Ref.at(len(self.facts) - 1)
+        self.known[id(out)] = weak(out), ref
+        if self.keep_values:
+            self._keep(out, ref.fact)
+        return ref, memory
+
+    def _keep(self, t: Tensor, fact: int) -> None:
+        if self.facts[fact][4] is not None:
+            with torch.no_grad(), DisableTorchFunction():
+                if t.device.type != "meta" and t.numel() <= _KEPT_ELEMENTS:
+                    self.values[fact] = t.detach().cpu().tolist()
+
+
+# ------------------------------------------------------------------ the careful way
+
+
+def _ask(t: Tensor) -> tuple[Any, Any, Any, Any, Any, Any]:
+    """Return shape, stride, offset, storage address, dtype and device; -1 for a length, None for all else not told."""
+    with DisableTorchFunction():
+        shape = _or_none(lambda: tuple(t.shape))
+        if shape is None:
+            shape = tuple(_or_none(lambda i=i: t.size(i)) for i in range(t.dim()))  # type: ignore[misc]
+        shape = tuple(n if type(n) is int else -1 for n in shape)
+        address = _address(t)
+        stride = _or_none(t.stride) if address is not None else None
+        if stride is not None and any(type(n) is not int for n in stride):
+            stride = None
+        offset = _or_none(t.storage_offset) if stride is not None else None
+        return shape, stride, offset, address, t.dtype, t.device
+
+
+def _or_none(question: Callable[[], Any]) -> Any:
+    try:
+        return question()
+    except Exception:  # the kinds of tensors that can't answer raise several types
+        return None
+
+
+def _address(t: Tensor | None) -> int | None:
+    """Return the address of a live tensor's storage; None where it is hidden."""
+    if t is None:
+        return None
+    with DisableTorchFunction():
+        try:
+            return t.untyped_storage()._cdata
+        except Exception:
+            return None

@@ -1,0 +1,126 @@
+"""The names of modules, parameters and buffers, seen from the outermost module that the traced code called.
+
+Modules are held by weak reference: code inside a recorded block may make and drop them.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+from weakref import ref as weak
+
+from torch import Tensor, nn
+
+from .declared import axes_of
+
+__all__ = ["Root"]
+
+_SEARCHED = 1000
+"""Longer containers hold data, not modules."""
+
+
+class Root:
+    """One outermost module: the paths of the modules inside it, and the names and axes of what they own."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = weak(module)
+        self.paths: dict[int, str] = {}
+        self.declaring: list[tuple[str, weak[nn.Module]]] = []
+        """modules that may have an `axes` attribute, outermost first, with the prefix of what is inside them"""
+        self._kinds: dict[type, bool] = {}
+        self._owned: dict[int, tuple[str, str, weak[nn.Module], str]] | None = None
+        self._axes: dict[str, str] | None = None
+        self._add(module, "", "")
+
+    def _add(self, module: nn.Module, path: str, dot: str) -> None:
+        """Go through a module and all inside it; of several paths the first stays."""
+        paths, kind = self.paths, type(module)
+        paths[id(module)] = path
+        declares = self._kinds.get(kind)
+        if declares is None:
+            declares = self._kinds[kind] = hasattr(kind, "axes")
+        if declares or "axes" in module.__dict__:
+            self.declaring.append((dot, weak(module)))
+        for key, part in module._modules.items():
+            if part is not None and id(part) not in paths:
+                self._add(part, dot + key, f"{dot}{key}.")
+
+    def path(self, module: nn.Module, above: Sequence[tuple[nn.Module, str]]) -> str:
+        """Return the path of a module that stands in no other module's register; `above` are those that are running.
+
+        One in a plain list or dict is named after it (`mods.0`); one that sits nowhere goes under the name of its caller.
+        """
+        for parent, prefix in reversed(above):
+            place = _search(vars(parent), module, 0)
+            if place is not None:
+                place = place.removeprefix("_modules.")  # a part that was added while running
+                path = f"{prefix}.{place}" if prefix else place
+                self._add(module, path, f"{path}.")
+                self._axes = None
+                return path
+        return above[-1][1] if above else ""
+
+    def owner_of(self, t: Tensor, running: nn.Module | None) -> tuple[str, str] | None:
+        """Return ("parameter" or "buffer", its qualified name), or None for a tensor that no module owns.
+
+        Most tensors belong to the module that is `running`.
+        """
+        path = None if running is None else self.paths.get(id(running))
+        if path is not None and running is not None:
+            for key, member in running._parameters.items():
+                if member is t:
+                    return "parameter", f"{path}.{key}" if path else key
+            for key, member in running._buffers.items():
+                if member is t:
+                    return "buffer", f"{path}.{key}" if path else key
+        return self._search_owner(t)
+
+    def _search_owner(self, t: Tensor) -> tuple[str, str] | None:
+        if self._owned is None:
+            self._owned = {}
+            for path, module in _all(self.module(), "", {}):
+                dot, holder = path and f"{path}.", weak(module)
+                for kind, members in (("parameter", module._parameters), ("buffer", module._buffers)):
+                    for key, member in members.items():
+                        if member is not None:
+                            self._owned.setdefault(id(member), (kind, dot + key, holder, key))
+        entry = self._owned.get(id(t))
+        if entry is None:
+            return None
+        kind, name, holder, key = entry
+        held = holder()  # the id of a dropped tensor may have passed to another one
+        if held is None or (held._parameters.get(key) is not t and held._buffers.get(key) is not t):
+            return None
+        return kind, name
+
+    def axes_of(self, name: str, t: Tensor) -> str | None:
+        """Return the axes declared for a parameter or buffer: by the root, else by the outermost module that says it."""
+        if self._axes is None:
+            self._axes = {}
+            for dot, holder in self.declaring:
+                for inner, text in axes_of(holder()).items():
+                    self._axes.setdefault(dot + inner, text)
+        text = self._axes.get(name)
+        if text is None and self._axes:  # tied weights may be declared under their other name
+            owner = self._search_owner(t)
+            text = None if owner is None else self._axes.get(owner[1])
+        return text
+
+
+def _all(module: nn.Module | None, path: str, seen: dict[int, None]) -> Iterator[tuple[str, nn.Module]]:
+    if module is not None and id(module) not in seen:
+        seen[id(module)] = None
+        yield path, module
+        for key, part in module._modules.items():
+            yield from _all(part, f"{path}.{key}" if path else key, seen)
+
+
+def _search(value: Any, module: nn.Module, depth: int) -> str | None:
+    """Return where in nested plain containers a module sits, such as `mods.0`, or None."""
+    if depth > 3 or not isinstance(value, dict | list | tuple) or len(value) > _SEARCHED:
+        return None
+    for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+        if item is module:
+            return str(key)
+        inner = _search(item, module, depth + 1)
+        if inner is not None:
+            return f"{key}.{inner}"
+    return None

@@ -1,0 +1,516 @@
+"""The function mode that writes a Log: one event for each torch function, as the user called it.
+
+`hooks` puts it in place, tells it which module runs, and takes it away. All methods that run beside the traced code
+catch their own errors: an operation that cannot be recorded must still run.
+"""
+
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from operator import index
+from types import CodeType, FrameType, TracebackType
+from typing import Any
+from weakref import ref as weak
+
+import torch
+from torch import Tensor, nn
+from torch.compiler import is_dynamo_compiling
+from torch.overrides import TorchFunctionMode
+
+from .calls import CALLS, READS, call_of, inplace_position
+from .declared import Input, axes_of, bind, checked, default_axes, has, match_axes, sizes_of
+from .errors import AxesError
+from .ledger import PLAIN, DisableTorchFunction, Ledger
+from .naming import parse_axes
+from .paths import Root
+from .records import Call, Failure, Log, Memory, Ref, Slice
+from .sites import Place, caller_names, is_library, locate, trail
+
+__all__ = ["GuestRecorder", "Recorder"]
+
+_ATOMS = frozenset(
+    (int, float, bool, complex, str, type(None), type(...), torch.dtype, torch.device, torch.layout, torch.memory_format)
+)
+"""Types of arguments that are kept as they are."""
+_LONGEST = 64
+"""Longer lists of plain values (data for `torch.tensor`) are kept as their length alone."""
+
+_ALONE: dict[Memory | None, tuple[Memory | None]] = {
+    kind: (kind,) for kind in ("view", "same", "in-place", "new", None)
+}
+_CONSTANT = ("constant", "")
+Frozen = tuple[tuple[Any, ...], tuple[tuple[str, Any], ...]]
+Inputs = list[tuple[Tensor, Ref]]
+Running = tuple[nn.Module, str, int, bool]
+"""A module whose forward runs: its path, the number of its first event, and whether its code is a library's."""
+
+
+class Recorder(TorchFunctionMode):
+    """Writes down what one block of code does. `log` fills as the code runs."""
+
+    def __init__(self, sizes: Mapping[str, int], expand: bool, keep_values: bool) -> None:
+        super().__init__()
+        self.log = Log(sizes=dict(sizes))
+        self.expand, self.closed = expand, False
+        self.device, self.thread = "", threading.get_ident()
+        self.events = self.log.events
+        self.ledger = Ledger(self.log, keep_values, self._introduce)
+        self.known = self.ledger.known
+        self.path = ""
+        self.stack: list[Running] = []
+        self.root: Root | None = None
+        self.roots: dict[int, Root] = {}
+        self.libraries: dict[type, bool] = {}
+        self.wanted: dict[str, str] = {}
+        """variable -> axes text that no tensor has got yet"""
+        self.arriving: str | None = None
+        """name of the argument that is being introduced"""
+        self.earlier: dict[int, tuple[weak[Tensor], str]] = {}
+        """tensors that had one of these variables before the block"""
+        self.block: CodeType | None = None
+        self.failed: tuple[int, Failure] | None = None
+        self.spent: list[Any] = []
+        """hooks of compiled modules that have done their work"""
+        self.last: tuple[int, Place | None, tuple[int, ...]] = (-1, None, ())
+        """the last event that came through library code, and how far that code was"""
+
+    # ------------------------------------------------------------ operations
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if is_dynamo_compiling():  # torch.compile reads this method too, and must find nothing here but the call
+            return func(*args, **(kwargs or {}))
+        try:
+            call = CALLS[func]
+        except (KeyError, TypeError):
+            call = call_of(func)
+        if call.skip or self.closed:
+            return func(*args, **kwargs) if kwargs else func(*args)
+        inputs: Inputs = []
+        frozen = self.before(args, kwargs, inputs)
+        try:
+            out = func(*args, **kwargs) if kwargs else func(*args)
+        except Exception as error:
+            self.fail(call, frozen, error, sys._getframe(1))
+            raise
+        self.after(func, call, frozen, inputs, out, sys._getframe(1))
+        return out
+
+    def before(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None, inputs: Inputs) -> Frozen:
+        """Return the arguments as plain data, read before the call can change them; list their tensors in `inputs`."""
+        frozen: list[Any] = []
+        known = self.known
+        try:
+            for a in args:
+                kind = type(a)
+                if kind in PLAIN:
+                    entry = known.get(id(a))
+                    ref = entry[1] if entry is not None and entry[0]() is a else self.ledger.ref(a)
+                    inputs.append((a, ref))
+                    frozen.append(ref)
+                else:
+                    frozen.append(a if kind in _ATOMS else self._freeze(a, inputs))
+            if kwargs:
+                named = []
+                for k, v in kwargs.items():
+                    named.append((k, v if type(v) in _ATOMS else self._freeze(v, inputs)))
+                return tuple(frozen), tuple(named)
+        except Exception as error:
+            self.lost(error)
+        return tuple(frozen), ()
+
+    def _freeze(self, value: Any, inputs: Inputs) -> Any:
+        if isinstance(value, Tensor):
+            ref = self.ledger.ref(value)
+            inputs.append((value, ref))
+            return ref
+        kind = type(value)
+        if isinstance(value, tuple | list):
+            if len(value) > _LONGEST and not isinstance(value[0], Tensor):
+                return f"{kind.__name__} of {len(value)}"
+            return tuple([v if type(v) in _ATOMS else self._freeze(v, inputs) for v in value])
+        if kind is slice:
+            start, stop, step = value.start, value.stop, value.step
+            if type(stop) in _ATOMS and type(start) in _ATOMS and type(step) in _ATOMS:
+                return Slice(start, stop, step)
+            return Slice(*self._freeze((start, stop, step), inputs))
+        if isinstance(value, dict):
+            return tuple([(k, self._freeze((v,), inputs)[0]) for k, v in value.items()])
+        return _plain(value)
+
+    def after(self, func: Any, call: Call, frozen: Frozen, inputs: Inputs, out: Any, frame: FrameType) -> None:
+        """Write the event of a call that has returned `out`; `frame` called it."""
+        try:
+            outs: tuple[Ref, ...]
+            memory: tuple[Memory | None, ...]
+            if type(out) in PLAIN:
+                ref, how = self.ledger.output(out, inputs, call.inplace)
+                if how == "same" and _writes(func, frozen):
+                    how = "in-place"
+                outs, memory = (ref,), _ALONE[how]
+            else:
+                outs, memory = self._outputs(call, inputs, out)
+                if not outs and call.name not in READS:
+                    return
+            place, where = locate(frame)
+            if place is not None and (place.names or place.returned):
+                place = self._named(place, frame, where, out)
+            self.events.append((call, frozen[0], frozen[1], outs, memory, place, self.path, None))
+        except Exception as error:
+            self.lost(error)
+
+    def _outputs(self, call: Call, inputs: Inputs, out: Any) -> tuple[tuple[Ref, ...], tuple[Memory | None, ...]]:
+        """Write down the tensors in a result that is not simply one."""
+        if out is None and call.inplace and inputs:  # x[0] = 0 returns nothing
+            out = inputs[0][0]
+        output = self.ledger.output
+        made = [output(t, inputs, call.inplace) for t in _leaves(out) if isinstance(t, Tensor)]
+        return tuple([ref for ref, _ in made]), tuple([how for _, how in made])
+
+    def fail(self, call: Call, frozen: Frozen, error: Exception, frame: FrameType) -> None:
+        """Remember a call that raised, as plain data; it counts only if this exception ends the block."""
+        try:
+            failure = Failure(call, *frozen, locate(frame)[0], self.path, type(error).__name__, str(error))
+            self.failed = id(error), failure
+        except Exception as broken:
+            self.lost(broken)
+
+    def blame(self, error: BaseException, traceback: TracebackType | None) -> None:
+        """Take the remembered call as what ended the block, if `error` is the exception that came out of it."""
+        if self.failed is None or self.failed[0] != id(error):
+            return
+        while traceback is not None:
+            if traceback.tb_frame.f_code is _HANDLER:
+                self.log.failure = self.failed[1]
+                return
+            traceback = traceback.tb_next
+
+    def lost(self, error: Exception) -> None:
+        """Say that something could not be recorded; the traced code goes on."""
+        self.note(f"An operation could not be recorded: {type(error).__name__}: {error}")
+
+    def note(self, text: str) -> None:
+        """Add a notice, once."""
+        if text not in self.log.notices:
+            self.log.notices.append(text)
+
+    # ------------------------------------------------------------ variables
+
+    def _named(self, place: Place, frame: FrameType, where: FrameType | None, out: Any) -> Place:
+        """Return the site with the names that fit this output, and note what a caller's statement names it."""
+        number = len(self.events)
+        if where is not frame and not (self.stack and self.stack[-1][3]):
+            self._follow(place, trail(frame, where), number)
+        if place.returned:
+            names = _fit(caller_names(where, place), out)
+            if names:
+                self.log.caller_names[number] = names
+        return place.named(_fit(place.names, out)) if len(place.names) > 1 else place
+
+    def _follow(self, place: Place, steps: tuple[int, ...], number: int) -> None:
+        """Of several operations inside one call of library code (einops), only the last has the variable's name."""
+        last, last_place, last_steps = self.last
+        if last_place is place and last == number - 1 and steps > last_steps:
+            self._rename(last, place.named(()))
+            self.log.caller_names.pop(last, None)
+        self.last = number, place, steps
+
+    def _rename(self, number: int, place: Place) -> None:
+        event = self.events[number]
+        self.events[number] = (*event[:5], place, *event[6:])
+
+    def _settle(self, first: int, output: Any, frame: FrameType) -> None:
+        """Of the operations inside one call of a library module, only those whose result it returns have a name."""
+        place, _ = locate(frame)
+        if place is None or not (place.names or place.returned):
+            return
+        labels: dict[Ref | None, str] = {}
+        for leaf, name in zip(_leaves(output), _spread(place.names, output), strict=True):
+            if isinstance(leaf, Tensor):
+                labels[self.ledger.find(leaf)] = name
+        for number in range(first, len(self.events)):
+            site, outs = self.events[number][5], self.events[number][3]
+            if site is None or site.variants is not place.variants:
+                continue
+            names = tuple([labels.get(ref, "") for ref in outs])
+            self._rename(number, place.named(names if any(names) else ()))
+            if not any(ref in labels for ref in outs):
+                self.log.caller_names.pop(number, None)
+
+    # ------------------------------------------------------------ modules
+
+    def enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        """A module's forward begins."""
+        stack, kind = self.stack, type(module)
+        library = self.libraries.get(kind)
+        if library is None:
+            code = getattr(getattr(kind, "forward", None), "__code__", None)
+            library = self.libraries[kind] = code is None or is_library(code)
+        if not stack:
+            new = self._find_root(module)
+        path = self.root.paths.get(id(module)) if self.root is not None else ""
+        if path is None and self.root is not None:
+            path = self.root.path(module, [(m, p) for m, p, _, _ in stack])
+        stack.append((module, path or "", len(self.events), library))
+        self.path = path or ""
+        if len(stack) == 1:
+            self._announce(module, args, new)
+        elif self.root is not None and self.root.declaring and has(module, "axes") and any(map(self._is_fresh, args)):
+            self._announce(module, args, False)
+
+    def leave(self, module: nn.Module, output: Any, frame: FrameType) -> None:
+        """A module's forward has ended, also by an exception."""
+        stack = self.stack
+        if not stack or stack[-1][0] is not module:  # what lies above was left without a word (KeyboardInterrupt)
+            while stack and any(running[0] is module for running in stack) and stack[-1][0] is not module:
+                stack.pop()
+            if not stack or stack[-1][0] is not module:
+                return
+        _, _, first, library = stack.pop()
+        self.path = stack[-1][1] if stack else ""
+        if library and len(self.events) - first > 1 and not (stack and stack[-1][3]):
+            self._settle(first, output, frame)
+
+    def _find_root(self, module: nn.Module) -> bool:
+        """Make `root` the outermost module that `module` belongs to; tell whether it was not seen before."""
+        for root in (self.roots.get(id(module)), *self.roots.values()):
+            if root is not None and root.module() is not None and id(module) in root.paths:
+                self.root = root
+                return False
+        self.root = self.roots[id(module)] = Root(module)
+        self.log.sizes = {**sizes_of(module), **self.log.sizes}
+        return True
+
+    # ------------------------------------------------------------ what is known of tensors before they are met
+
+    def declare(self, target: Any, inputs: Sequence[Input], axes: Any) -> None:
+        """Take what is said about the inputs of a call that is about to be made.
+
+        Raises:
+            AxesError: `axes` does not fit.
+        """
+        module = target if isinstance(target, nn.Module) else getattr(target, "__self__", None)
+        owned: dict[str, Tensor] = {}
+        texts: dict[int, str] = {}
+        if isinstance(module, nn.Module):
+            self._find_root(module)
+            texts = self._declared(module, inputs)
+            if isinstance(axes, Mapping):
+                owned = {**dict(module.named_buffers()), **dict(module.named_parameters())}
+            self.device = next((str(p.device) for p in module.parameters()), "")
+        self.device = self.device or next((str(i.tensor.device) for i in inputs), "")
+        if axes is None and not texts:
+            texts = {id(t): text for t, text in default_axes(inputs)}
+        pairs = [] if axes is None else match_axes(axes, inputs, owned)
+        texts.update((id(t), text) for t, text in pairs)
+        for i in inputs:
+            self._register(i, texts.get(id(i.tensor)))
+        for t, text in pairs:
+            self.log.given[self.ledger.ref(t).fact] = text
+
+    def _declared(self, module: nn.Module, inputs: Sequence[Input]) -> dict[int, str]:
+        """Return what a module declares about its inputs; what does not fit becomes a notice."""
+        declared = axes_of(module) if has(module, "axes") else {}
+        texts: dict[int, str] = {}
+        for i in inputs:
+            text = self._fitting(declared.get(i.name), i.tensor, f"{type(module).__name__}.axes[{i.name!r}]")
+            if text is not None:
+                texts.setdefault(id(i.tensor), text)
+        return texts
+
+    def _fitting(self, text: str | None, t: Tensor, what: str) -> str | None:
+        try:
+            return None if text is None else checked(text, t, what)
+        except AxesError as error:
+            self.note(str(error))
+            return None
+
+    def _register(self, i: Input, text: str | None) -> None:
+        self.arriving = i.name
+        ref = self.ledger.ref(i.tensor)
+        self.arriving = None
+        if text is not None:
+            self.log.given.setdefault(ref.fact, text)
+
+    def _announce(self, module: nn.Module, args: tuple[Any, ...], new: bool) -> None:
+        """Take what a module that was called declares about its inputs.
+
+        A tensor that the run itself made is named so only at the first call (`new`): generation calls its model with
+        longer and longer inputs.
+        """
+        with DisableTorchFunction():
+            inputs = bind(module.forward, args, {})
+            texts = self._declared(module, inputs)
+            fresh = [i for i in inputs if self._is_fresh(i.tensor)]
+            if new and not texts:
+                texts = {id(t): text for t, text in default_axes(fresh)}
+            for i in inputs:
+                ref, text = self.ledger.find(i.tensor), texts.get(id(i.tensor))
+                if ref is None:
+                    self._register(i, text)
+                elif text is not None and (new or ref.fact in self.log.sources):
+                    self.log.given.setdefault(ref.fact, text)
+
+    def _is_fresh(self, value: Any) -> bool:
+        return isinstance(value, Tensor) and self.ledger.find(value) is None
+
+    def _introduce(self, t: Tensor, fact: int) -> None:
+        """Say where a tensor comes from that the run did not make, and which axes were declared for it."""
+        root, text, owner = self.root, None, None
+        if self.arriving is not None:
+            owner = "input", self.arriving
+        elif root is not None:
+            owner = root.owner_of(t, self.stack[-1][0] if self.stack else None)
+            if owner is not None and root.declaring:
+                text = self._fitting(root.axes_of(owner[1], t), t, owner[1])
+        if self.earlier:
+            earlier = self.earlier.pop(id(t), None)
+            if earlier is not None and earlier[0]() is t and earlier[1] in self.wanted:
+                owner = owner or ("input", earlier[1])
+                text = self._fitting(self.wanted.pop(earlier[1]), t, earlier[1])
+        self.log.sources[fact] = owner or _CONSTANT
+        if text is not None:
+            self.log.given[fact] = text
+
+    # ------------------------------------------------------------ names given in a block
+
+    def watch(self, axes: Mapping[str, str] | None) -> None:
+        """Give axes to variables by name.
+
+        Raises:
+            AxesError: a text cannot be read.
+        """
+        if axes is not None and not isinstance(axes, Mapping):
+            raise AxesError(f'axes= is {axes!r}. Give a dict by variable name: {{"x": "B T C"}}.')
+        for name, text in (axes or {}).items():
+            if not isinstance(text, str):
+                raise AxesError(f'axes for {name}: {text!r} is not a text. Write one name for each axis, such as "B T C".')
+            parse_axes(text)
+            self.wanted[name] = text
+
+    def look_for(self, namespace: Mapping[str, Any], block: CodeType) -> None:
+        """Remember which tensors have the wanted variables before the block, and whose code the block is."""
+        self.block = block
+        for name in self.wanted:
+            value = namespace.get(name)
+            if isinstance(value, Tensor):
+                self.earlier[id(value)] = (weak(value), name)
+
+    def name(self, x: Any, axes: str) -> None:
+        """Give the axes of a live tensor by hand.
+
+        Raises:
+            AxesError: the text cannot be read, or names another number of axes.
+        """
+        if not isinstance(x, Tensor):
+            raise AxesError(f"t.name(x, axes) names a tensor; x is of type {type(x).__name__}.")
+        text = checked(axes, x, "x")
+        self.log.given[self.ledger.ref(x).fact] = text
+
+    def _name_variables(self) -> None:
+        """Give the wanted axes to the first tensor that got each variable, in the block's own code if there is one."""
+        for own in (True, False):
+            for number, event in enumerate(self.events):
+                if not self.wanted:
+                    return
+                place, outs = event[5], event[3]
+                if place is not None and (not own or place.code is self.block):
+                    for names in (place.names, () if own else self.log.caller_names.get(number, ())):
+                        for name, ref in zip(names, outs, strict=False):
+                            if name in self.wanted:
+                                self._name_variable(name, ref, self.wanted.pop(name))
+        for name in self.wanted:
+            self.note(f"axes= names {name!r}, but no operation gave a tensor to a variable of that name.")
+
+    def _name_variable(self, name: str, ref: Ref, text: str) -> None:
+        shape = self.log.facts[ref.fact][1]
+        if len(parse_axes(text)) == len(shape):
+            self.log.given.setdefault(ref.fact, text)
+        else:
+            self.note(f'axes for {name}: "{text}" does not fit its shape [{", ".join(map(str, shape))}].')
+
+    # ------------------------------------------------------------ the end
+
+    def close(self) -> None:
+        """Forget every tensor and module; the log stays."""
+        if self.closed:
+            return
+        self.closed = True
+        if self.wanted:
+            self._name_variables()
+        if not self.device:
+            self.device = next((str(self.log.facts[r.fact][6]) for e in self.events for r in e[3]), "")
+        self.ledger.close()
+        for held in (self.stack, self.roots, self.libraries, self.earlier):
+            held.clear()
+        self.root = self.block = None
+
+
+class GuestRecorder(Recorder):
+    """A recorder above other function modes: these must not see the questions that it asks of tensors."""
+
+    def before(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None, inputs: Inputs) -> Frozen:
+        with DisableTorchFunction():
+            return super().before(args, kwargs, inputs)
+
+    def after(self, func: Any, call: Call, frozen: Frozen, inputs: Inputs, out: Any, frame: FrameType) -> None:
+        with DisableTorchFunction():
+            super().after(func, call, frozen, inputs, out, frame)
+
+
+_HANDLER = Recorder.__torch_function__.__code__
+
+
+# ------------------------------------------------------------------ plain data
+
+
+def _plain(value: Any) -> Any:
+    """Return a short text, or a plain number, for an argument of any other type."""
+    for plain in (bool, int, float, str):
+        if isinstance(value, plain):
+            return plain(value)
+    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return str(value)
+    if hasattr(kind := type(value), "__index__"):
+        return index(value)
+    return getattr(value, "__name__", None) or kind.__name__
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """Yield what is in nested tuples, lists and dicts, in order."""
+    if isinstance(value, tuple | list):
+        for item in value:
+            yield from _leaves(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _leaves(item)
+    else:
+        yield value
+
+
+def _spread(names: tuple[str, ...], value: Any) -> tuple[str, ...]:
+    """Return a name, or "", for each leaf of a value that a statement assigns to `names`."""
+    count = sum(1 for _ in _leaves(value))
+    if len(names) == 1:
+        return names * count
+    if "" in names:  # one was picked: y = f(x)[1]
+        names = (names + ("",) * count)[:count]
+    return names if len(names) == count and not isinstance(value, Tensor) else ("",) * count
+
+
+def _fit(names: tuple[str, ...], value: Any) -> tuple[str, ...]:
+    """Return the names for the tensors in a value, all or none; one name may stand for all."""
+    if len(names) < 2:
+        return names
+    spread = _spread(names, value)
+    fitting = tuple([n for n, leaf in zip(spread, _leaves(value), strict=True) if isinstance(leaf, Tensor)])
+    return fitting if any(fitting) else ()
+
+
+def _writes(func: Any, frozen: Frozen) -> bool:
+    """Tell whether a call that returned its own input was told to write into it: `out=`, `inplace=True`."""
+    args, kwargs = frozen
+    for name, value in kwargs:
+        if name == "out" or (name == "inplace" and value is True):
+            return True
+    position = inplace_position(func)
+    return position is not None and position < len(args) and args[position] is True
