@@ -149,7 +149,7 @@ def assert_the_record_is_complete(notebook: NotebookNode) -> None:
     """What notebook 10 says of its own run is true: it has learned to sort, and the record has all it announces."""
     text = printed(notebook)
     sorted_after = re.findall(r"sorted without a mistake: ([\d.]+)%", text)
-    assert float(sorted_after[0]) < 1 and float(sorted_after[-1]) > 95
+    assert float(sorted_after[0]) < 1 and float(sorted_after[-1]) > 90
     assert "all names as before: True" in text
     assert "4 products" in text
     assert "matmul contracts D with T" in text
