@@ -357,7 +357,7 @@ def written_sizes(step: Step, given: tuple[object, ...], rank: int) -> Written:
 
 @cache
 def _texts(literals: tuple[str, ...]) -> list[str] | None:
-    """Return the text of each argument, a tuple's entries one by one; None where a star hides how many there are."""
+    """Return the text of each argument, a tuple's entries one by one; None where they are no sizes, or a star hides some."""
     try:
         call = ast.parse(f"f({', '.join(literals)})", mode="eval").body
     except (SyntaxError, ValueError):
@@ -366,7 +366,7 @@ def _texts(literals: tuple[str, ...]) -> list[str] | None:
     texts: list[str] = []
     for arg in [*call.args, *(k.value for k in call.keywords)]:
         nodes = arg.elts if isinstance(arg, ast.Tuple | ast.List) else [arg]
-        if any(isinstance(n, ast.Starred) for n in nodes):
+        if any(isinstance(n, ast.Starred) or (isinstance(n, ast.Constant) and isinstance(n.value, str)) for n in nodes):
             return None
         texts += [ast.unparse(n) for n in nodes]
     return texts
