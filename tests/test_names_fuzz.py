@@ -22,7 +22,9 @@ def programs(draw):
     shape = (sizes["B"], sizes["T"], sizes["H"] * sizes["D"])
     steps = []
     for _ in range(draw(st.integers(1, 30))):
-        kind = draw(st.sampled_from(["transpose", "reshape", "reshape", "permute", "unsqueeze", "squeeze", "flatten", "split"]))
+        kind = draw(
+            st.sampled_from(["transpose", "reshape", "reshape", "permute", "unsqueeze", "squeeze", "flatten", "split"])
+        )
         rank = len(shape)
         if kind == "transpose" and rank > 1:
             i, j = draw(st.integers(0, rank - 1)), draw(st.integers(0, rank - 1))

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
 
 import tracer
-from tracer.models import GPT, GPTConfig
+from tests.models.test_gpt import filled
+from tracer.models import GPTConfig
 
 RECORD = json.loads((Path(__file__).parent / "data" / "mingpt_record.json").read_text(encoding="utf-8"))
 BLOCK, ATTN = "transformer.h.0", "transformer.h.0.attn"
@@ -19,23 +19,16 @@ BLOCK, ATTN = "transformer.h.0", "transformer.h.0.attn"
 
 @pytest.fixture(scope="module")
 def trace() -> tracer.Trace:
-    model = GPT(GPTConfig(n_layer=3, n_head=3, n_embd=48, vocab_size=10, block_size=8)).eval()
-    fill(model)
+    model = filled(GPTConfig(n_layer=3, n_head=3, n_embd=48, vocab_size=10, block_size=8))
     facts = RECORD["loss_rng_free"]
     return tracer.trace(model, torch.tensor(facts["idx"]), torch.tensor(facts["targets"]))
 
 
-def fill(model: nn.Module) -> None:
-    """Weights without random numbers: the record's own recipe."""
-    for j, (name, p) in enumerate(model.named_parameters()):
-        wave = torch.sin(0.37 * torch.arange(p.numel(), dtype=torch.float64) + 1 + 0.11 * j).view_as(p)
-        norm = ".ln_" in name and name.endswith("weight")
-        p.data.copy_(1 + 0.1 * wave if norm else 0.5 * wave / 48**0.5)
-
-
 def last(trace, name, module, variable=None):
     """Return the last output of an operation of this name in a module, its named shape and its sizes."""
-    found = [op for op in trace.find(name=name) if op.module == module and (variable is None or op.variable == variable)]
+    found = [
+        op for op in trace.find(name=name) if op.module == module and (variable is None or op.variable == variable)
+    ]
     return found[-1].outputs[0]
 
 
