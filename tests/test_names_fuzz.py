@@ -1,7 +1,7 @@
 """Random programs of views: every name that is shown is checked against the entries themselves.
 
-Beside x `[B, T, C]` run four tensors that hold, for each entry, its coordinates b, t, h and d. An axis named `T` is right
-if, and only if, stepping along it counts t and changes nothing else; `(B T)` counts t within b; and so on.
+Beside x `[B, T, C]` run four tensors that hold, for each entry, its coordinates b, t, h and d. An axis named `T` is
+right if, and only if, stepping along it counts t and changes nothing else; `(B T)` counts t within b; and so on.
 """
 
 from math import prod

@@ -357,7 +357,7 @@ def written_sizes(step: Step, given: tuple[object, ...], rank: int) -> Written:
 
 @cache
 def _texts(literals: tuple[str, ...]) -> list[str] | None:
-    """Return the text of each argument, a tuple's entries one by one; None where they are no sizes or a star hides some."""
+    """Return the text of each argument, a tuple's entries apart; None where they are no sizes or a star hides some."""
     try:
         call = ast.parse(f"f({', '.join(literals)})", mode="eval").body
     except (SyntaxError, ValueError):
