@@ -164,12 +164,12 @@ def _annotate(error: Exception, found: Trace, log: Log) -> None:
         error.trace = found  # type: ignore[attr-defined]
     except Exception:  # some exceptions take no attributes; the note can still be added
         pass
-    if log.failure is None:
-        return
+    if log.failure is None or any(n.startswith("Shape Tracer") for n in getattr(error, "__notes__", ())):
+        return  # where one trace runs inside another, the inner one has explained it
     try:
         named = name_log(log)
         note = explain(named.failed, log.failure.error, log.failure.message, named.sizes) if named.failed else ""
     except Exception as broken:  # the user's own exception must leave in any case
-        note = f"(Shape Tracer could not explain this: {type(broken).__name__}: {broken})"
-    if note and note not in getattr(error, "__notes__", ()):
+        note = f"Shape Tracer could not explain this ({type(broken).__name__}: {broken})."
+    if note:
         error.add_note(note)

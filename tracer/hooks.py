@@ -233,13 +233,14 @@ def _step_aside(
     name = name or getattr(module, "original_name", "") or type(original).__name__
     me = threading.get_ident()
     modes = _stack()
-    hookless = why != "fast path" and all(r.thread == me for r in _open)
-    aside = _asides[me] = Aside(module, name, modes, calls, hookless)
-    _set_stack([m for m in modes if not isinstance(m, Recorder)])
+    hookless = why == "compiled" and all(r.thread == me for r in _open)
+    aside = Aside(module, name, modes, calls, hookless)
     if hookless:
-        _remove()
         if module is not None:
             aside.handle = module.register_forward_hook(_leave, always_call=True)
+        _remove()
+    _asides[me] = aside
+    _set_stack([m for m in modes if not isinstance(m, Recorder)])
     if why != "fast path":
         for r in here:
             r.note(_UNTOUCHED.format(name=name, why=why))

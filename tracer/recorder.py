@@ -29,8 +29,15 @@ from .sites import Place, caller_names, is_library, locate, trail
 __all__ = ["GuestRecorder", "Recorder"]
 
 _ATOMS = frozenset(
-    [int, float, bool, complex, str, type(None), type(...)]
-    + [torch.dtype, torch.device, torch.layout, torch.memory_format]
+    (
+        *(int, float, bool, complex, str),
+        type(None),
+        type(...),
+        torch.dtype,
+        torch.device,
+        torch.layout,
+        torch.memory_format,
+    )
 )
 """Types of arguments that are kept as they are."""
 _LONGEST = 64

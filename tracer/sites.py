@@ -158,6 +158,7 @@ class Found:
         self.returned, self.nested, self.calls = False, False, True
 
 
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _CALL_BACK = frozenset("all any apply filter list map max min next partial reduce set sorted sum tuple zip".split())
 """Functions that call what they are given: their result is not the result of that call."""
 
@@ -238,12 +239,15 @@ def _describe(chain: list[ast.AST], found: Found, lines: Sequence[str]) -> None:
         arguments: list[tuple[str, ast.expr]] = [("", a) for a in node.args]
         arguments += [(f"{k.arg}=" if k.arg else "**", k.value) for k in node.keywords]
         found.literals = tuple(name + _text(value, lines) for name, value in arguments)
+    function = next((n for n in reversed(chain) if isinstance(n, _FUNCTIONS)), None)
     if isinstance(node, ast.AugAssign):
         _assign(found, node.target, None)
     elif isinstance(node, ast.Tuple) and isinstance(node.ctx, ast.Store):
         _assign(found, node, None)  # q, k, v = x: a tensor is taken apart
     else:
         _destination(node, chain, found)
+    if found.names and isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+        _return_later(found, function)
 
 
 def _destination(node: ast.AST, chain: list[ast.AST], found: Found) -> None:
@@ -265,6 +269,22 @@ def _destination(node: ast.AST, chain: list[ast.AST], found: Found) -> None:
         elif isinstance(node, ast.Subscript) and inner is node.value and element is None:
             _pick(found, node, chain[-1])
         return
+
+
+def _return_later(found: Found, function: ast.AST) -> None:
+    """See whether the function returns the variables that were assigned: `out = weights @ v`, then `return out`."""
+    todo = list(ast.iter_child_nodes(function))
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.Return) and node.value is not None:
+            elements = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
+            names = tuple(e.id if isinstance(e, ast.Name) else "" for e in elements)
+            if names == found.names:
+                found.returned = True
+            elif len(found.names) == 1 and found.names[0] in names:
+                found.returned, found.element = True, names.index(found.names[0])
+        elif not isinstance(node, _FUNCTIONS):
+            todo.extend(ast.iter_child_nodes(node))
 
 
 def _assign(found: Found, target: ast.expr, element: int | None) -> None:
