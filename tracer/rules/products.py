@@ -84,8 +84,8 @@ def warn_of_heads(step: Step, row: Term, column: Term) -> None:
         if x not in HEADS or y not in HEADS:
             return None
         return say(
-            "{step} compares heads with heads: its result ends in [{x}, {y}], so no token looks at another; put H before "
-            "T first: view(B, T, H, D).transpose(1, 2)",
+            "{step} compares heads with heads: its result ends in [{x}, {y}], so no token looks at another; put H "
+            "before T first: view(B, T, H, D).transpose(1, 2)",
             step=step.name,
             x=x,
             y=y,
