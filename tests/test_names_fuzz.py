@@ -1,7 +1,7 @@
 """Random programs of views: every name that is shown is checked against the entries themselves.
 
-Beside x `[B, T, C]` run four tensors that hold, for each entry, its coordinates b, t, h and d. An axis named `T` is right
-if, and only if, stepping along it counts t and changes nothing else; `(B T)` counts t within b; and so on.
+Beside x `[B, T, C]` run four tensors that hold, for each entry, its coordinates b, t, h and d. An axis named `T` is
+right if, and only if, stepping along it counts t and changes nothing else; `(B T)` counts t within b; and so on.
 """
 
 from math import prod
@@ -22,7 +22,9 @@ def programs(draw):
     shape = (sizes["B"], sizes["T"], sizes["H"] * sizes["D"])
     steps = []
     for _ in range(draw(st.integers(1, 30))):
-        kind = draw(st.sampled_from(["transpose", "reshape", "reshape", "permute", "unsqueeze", "squeeze", "flatten", "split"]))
+        kind = draw(
+            st.sampled_from(["transpose", "reshape", "reshape", "permute", "unsqueeze", "squeeze", "flatten", "split"])
+        )
         rank = len(shape)
         if kind == "transpose" and rank > 1:
             i, j = draw(st.integers(0, rank - 1)), draw(st.integers(0, rank - 1))

@@ -1,6 +1,7 @@
 """The watch over the browser must itself be able to fail."""
 
 import pytest
+
 from tests.browser.conftest import do_without, is_local
 
 pytestmark = pytest.mark.timeout(60)

@@ -13,6 +13,7 @@ from itertools import product as every
 from math import prod
 
 from ..naming import POSITIONS, Space, Sum, Sym, Term, number
+from ..speech import say
 from .core import UNIT, Axes, Axis, Step
 
 __all__ = ["merged", "regroup", "written_sizes"]
@@ -197,9 +198,12 @@ def _crossed(step: Step, terms: list[tuple[int, Term]], units: list[Unit], new: 
 
         def text() -> str:
             names = ", ".join(_shown(step.space, t) for _, t in terms)
-            return (
-                f"{step.name} cuts across axes: [{names}] is read as [{', '.join(map(str, new))}], so the new axes mix "
-                "entries of different old ones; split the last axis first, then transpose"
+            return say(
+                "{step} cuts across axes: [{names}] is read as [{sizes}], so the new axes mix entries of different old "
+                "ones; split the last axis first, then transpose",
+                step=step.name,
+                names=names,
+                sizes=", ".join(map(str, new)),
             )
 
         step.warn(text)
@@ -233,9 +237,12 @@ def _check_merge(step: Step, terms: list[Term]) -> None:
         if len(names) < 2 or not POSITIONS & set(names[:-1]) or names[-1] not in WIDTHS:
             return None
         shown = " ".join(step.space.name(t) for t in terms)
-        return (
-            f"{step.name} merges a data axis with a feature axis: ({shown}) becomes one axis of "
-            f"{prod(t.size for t in terms)}; to join heads, transpose them back next to D first"
+        return say(
+            "{step} merges a data axis with a feature axis: ({shown}) becomes one axis of {size}; to join heads, "
+            "transpose them back next to D first",
+            step=step.name,
+            shown=shown,
+            size=prod(t.size for t in terms),
         )
 
     if len(terms) > 1:
@@ -357,7 +364,7 @@ def written_sizes(step: Step, given: tuple[object, ...], rank: int) -> Written:
 
 @cache
 def _texts(literals: tuple[str, ...]) -> list[str] | None:
-    """Return the text of each argument, a tuple's entries one by one; None where a star hides how many there are."""
+    """Return the text of each argument, a tuple's entries apart; None where they are no sizes or a star hides some."""
     try:
         call = ast.parse(f"f({', '.join(literals)})", mode="eval").body
     except (SyntaxError, ValueError):
@@ -366,7 +373,7 @@ def _texts(literals: tuple[str, ...]) -> list[str] | None:
     texts: list[str] = []
     for arg in [*call.args, *(k.value for k in call.keywords)]:
         nodes = arg.elts if isinstance(arg, ast.Tuple | ast.List) else [arg]
-        if any(isinstance(n, ast.Starred) for n in nodes):
+        if any(isinstance(n, ast.Starred) or (isinstance(n, ast.Constant) and isinstance(n.value, str)) for n in nodes):
             return None
         texts += [ast.unparse(n) for n in nodes]
     return texts

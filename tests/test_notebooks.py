@@ -1,0 +1,225 @@
+"""Every notebook, run from top to bottom in a kernel of its own; and the form of its cells.
+
+Each notebook is run as it is; then for two other pairs of H and D, with right answers filled in and with wrong ones.
+"""
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell
+
+from tracer.lessons import exercises
+from tracer.lessons.exercise import Exercise
+
+ROOT = Path(__file__).resolve().parent.parent
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
+LONGEST = 10
+"""Lines of a code cell; the set-up and the answers' frames apart."""
+NO_NETWORK = """
+import socket
+
+def _refuse(self, address, *_rest):
+    raise OSError(f"a notebook asked another machine: {address!r}")
+
+def _local_only(original):
+    def connect(self, address):
+        local = not isinstance(address, tuple) or address[0] in ("127.0.0.1", "::1", "localhost")
+        return original(self, address) if local else _refuse(self, address)
+    return connect
+
+socket.socket.connect = _local_only(socket.socket.connect)
+socket.socket.connect_ex = _local_only(socket.socket.connect_ex)
+"""
+by_name = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+
+
+# ------------------------------------------------------------------ running
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the notebooks' folder, with settings of its own, so that a run leaves nothing behind."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    for kind in ("CONFIG", "RUNTIME"):
+        monkeypatch.setenv(f"JUPYTER_{kind}_DIR", str(tmp_path / kind.lower()))
+    copy = tmp_path / "notebooks"
+    shutil.copytree(ROOT / "notebooks", copy, ignore=shutil.ignore_patterns(".ipynb_checkpoints", ".tracer-*"))
+    return copy
+
+
+def read(path: Path) -> NotebookNode:
+    """Read a notebook and check it against the format."""
+    notebook: NotebookNode = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    return notebook
+
+
+def with_parameters(notebook: NotebookNode, **values: Any) -> NotebookNode:
+    """Put a cell after the one tagged `parameters` that sets those of the values which that cell sets."""
+    at, cell = next((i, c) for i, c in enumerate(notebook.cells) if "parameters" in c.metadata.get("tags", []))
+    lines = [f"{name} = {value!r}" for name, value in values.items() if re.search(rf"\b{name}\b.*=", cell.source)]
+    notebook.cells.insert(at + 1, new_code_cell("\n".join(lines), metadata={"tags": ["injected-parameters"]}))
+    return notebook
+
+
+def answer_checks(notebook: NotebookNode, answer: str) -> list[Exercise]:
+    """Fill in this attribute of each exercise as its answer, and return the exercises in the order of the cells."""
+    known = {exercise.id: exercise for exercise in exercises()}
+    asked = []
+    for cell in notebook.cells:
+        if found := re.search(r"lessons\.check\(\"(\w+)\", \w+\)$", cell.source):
+            asked.append(known[found[1]])
+            filled = f'lessons.check("{found[1]}", {{e.id: e for e in lessons.exercises()}}["{found[1]}"].{answer})'
+            cell.source = cell.source[: found.start()] + filled
+    return asked
+
+
+def run(notebook: NotebookNode, folder: Path) -> NotebookNode:
+    """Execute every cell and return the notebook with its outputs; an error in a cell is raised."""
+    notebook.cells.insert(0, new_code_cell(NO_NETWORK))
+    client = NotebookClient(
+        notebook,
+        timeout=60,
+        raise_on_iopub_timeout=True,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(folder)}},
+    )
+    return client.execute()
+
+
+def outputs(notebook: NotebookNode) -> Iterator[tuple[NotebookNode, NotebookNode]]:
+    """Go through the cells and their outputs."""
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            yield from ((cell, output) for output in cell.outputs)
+
+
+def printed(notebook: NotebookNode) -> str:
+    """Return everything that the cells printed."""
+    return "".join(output.text for _cell, output in outputs(notebook) if output.output_type == "stream")
+
+
+def assert_quiet(notebook: NotebookNode) -> None:
+    """No error and nothing on stderr, where warnings go."""
+    loud = [
+        (cell.source, output.get("evalue") or output.get("text"))
+        for cell, output in outputs(notebook)
+        if output.output_type == "error" or output.get("name") == "stderr"
+    ]
+    assert loud == []
+
+
+@by_name
+def test_runs_from_top_to_bottom_as_it_is(path: Path, folder: Path) -> None:
+    notebook = run(read(path), folder)
+    assert_quiet(notebook)
+    assert "device: cpu" in printed(notebook)
+    if path.stem == "10_record_mingpt":
+        assert_the_record_is_complete(notebook)
+
+
+@pytest.mark.parametrize(("pair", "answer"), [((2, 8), "reference"), ((5, 4), "mistakes[0].wrong[0]")], ids=str)
+@by_name
+def test_runs_for_other_heads_with_answers_filled_in(
+    path: Path, pair: tuple[int, int], answer: str, folder: Path
+) -> None:
+    H, D = pair
+    notebook = with_parameters(read(path), H=H, D=D, steps=5)
+    asked = answer_checks(notebook, answer)
+    notebook = run(notebook, folder)
+    assert_quiet(notebook)
+    assert f"H = {H} heads of D = {D} make C = {H * D}" in printed(notebook)
+    checks = (output for cell, output in outputs(notebook) if "lessons.check(" in cell.source)
+    said = [output.data["text/html"] for output in checks if "text/html" in output.get("data", {})]
+    assert len(said) == len(asked)
+    for exercise, text in zip(asked, said, strict=True):
+        assert exercise.id in text
+        assert ("✓ Right" if answer == "reference" else exercise.mistakes[0].id) in text
+
+
+def assert_the_record_is_complete(notebook: NotebookNode) -> None:
+    """What notebook 10 says of its own run is true: it has learned to sort, and the record has all it announces."""
+    text = printed(notebook)
+    sorted_after = re.findall(r"sorted without a mistake: ([\d.]+)%", text)
+    assert float(sorted_after[0]) < 1 and float(sorted_after[-1]) > 90
+    assert "all names as before: True" in text
+    assert "4 products" in text
+    assert "matmul contracts D with T" in text
+    tables = [str(o.data["text/html"]) for _cell, o in outputs(notebook) if "text/html" in o.get("data", {})]
+    record = next(table for table in tables if "head output" in table)
+    cells = [re.sub(r"<[^>]+>", "", cell) for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", record)]
+    for what, label, sizes in RECORD:
+        at = cells.index(what)
+        assert cells[at + 2 : at + 4] == [label, sizes]
+
+
+RECORD = [
+    ("x", "[B, T, C]", "2·7·48"),
+    ("q, k, v", "[B, H, T, D]", "2·3·7·16"),
+    ("score", "[B, H, T, T]", "2·3·7·7"),
+    ("weight", "[B, H, T, T]", "2·3·7·7"),
+    ("head output", "[B, H, T, D]", "2·3·7·16"),
+    ("joined", "[B, T, C]", "2·7·48"),
+    ("logits", "[B, T, V]", "2·7·10"),
+    ("loss", "[]", "1"),
+]
+
+
+# ------------------------------------------------------------------ the form
+
+
+@by_name
+def test_code_cells_are_short(path: Path) -> None:
+    for cell in read(path).cells:
+        lines = [line for line in cell.source.splitlines() if line.strip() and not line.strip().startswith("#")]
+        setup = "import tracer\n" in cell.source
+        assert cell.cell_type != "code" or setup or len(lines) <= LONGEST, cell.source
+
+
+@by_name
+def test_nothing_but_the_source_is_stored(path: Path) -> None:
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    assert notebook["metadata"].keys() == {"kernelspec", "language_info"}
+    assert notebook["metadata"]["kernelspec"]["name"] == "python3"
+    for cell in notebook["cells"]:
+        assert cell["metadata"].keys() <= {"tags"}
+        if cell["cell_type"] == "code":
+            assert cell["outputs"] == [] and cell["execution_count"] is None
+
+
+@by_name
+def test_the_first_code_cell_is_the_same_everywhere_and_works_in_colab(path: Path) -> None:
+    setup = next(cell.source for cell in read(path).cells if cell.cell_type == "code")
+    first = next(cell.source for cell in read(NOTEBOOKS[0]).cells if cell.cell_type == "code")
+    head = first[: first.index("import torch")]
+    assert "except ModuleNotFoundError" in head and "%pip install --quiet shape-tracer" in head
+    assert setup.startswith(head.rstrip())
+    assert setup.endswith('device = tracer.device()\nprint("device:", device)')
+
+
+@by_name
+def test_begins_with_a_claim_and_ends_with_summary_and_exercises(path: Path) -> None:
+    first, *others = [cell.source for cell in read(path).cells if cell.cell_type == "markdown"]
+    assert re.match(rf"# {path.stem[:2]} · .+\n\n\*\*.+\*\*\n", first)
+    assert all(f"| {row} |" in first for row in ("After it you can", "You need", "Time"))
+    headings = re.findall(r"^## (.+)$", "\n".join(others), re.MULTILINE)
+    assert headings[-3:] == ["Summary", "Exercises", "Going further"]
+
+
+@by_name
+def test_the_teacher_has_a_page_for_it(path: Path) -> None:
+    page = (path.parent / "README.md").read_text(encoding="utf-8")
+    title = read(path).cells[0].source.splitlines()[0].removeprefix("# ")
+    assert f"\n## {title}\n" in page
+    section = page.split(f"\n## {title}\n")[1].split("\n## ")[0]
+    for part in ("Objective", "Presupposes", "Minutes", "Usual misconceptions", "Questions for the class", "Rubric"):
+        assert f"**{part}" in section
