@@ -160,7 +160,7 @@ class Recorder(TorchFunctionMode):
                 if not outs and call.name not in READS:
                     return
             place, where = locate(frame)
-            if place is not None and (place.names or place.returned):
+            if place is not None and (place.returned or (place.names and (where is not frame or len(place.names) > 1))):
                 place = self._named(place, frame, where, out)
             self.events.append((call, frozen[0], frozen[1], outs, memory, place, self.path, None))
         except Exception as error:
