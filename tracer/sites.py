@@ -54,6 +54,7 @@ BOUNDARY: dict[int, Place] = {}
 _sites: dict[int, dict[int, Place]] = {}  # id(code) -> instruction -> Place; by id, since code objects hash slowly
 _codes: dict[int, CodeType] = {}  # keeps each of them alive, so that no id is used twice
 _LIMIT = 50_000
+_MOST_TREES = 200
 
 
 # ------------------------------------------------------------------ walking the frames
@@ -162,13 +163,14 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _CALL_BACK = frozenset("all any apply filter list map max min next partial reduce set sorted sum tuple zip".split())
 """Functions that call what they are given: their result is not the result of that call."""
 
-_trees: dict[str, tuple[Sequence[str], ast.AST | None]] = {}  # file -> its lines, and the tree of these lines
+_trees: dict[tuple[str, int, int], tuple[Sequence[str], ast.AST | None]] = {}
+"""(file, first line, last line) -> the file's lines, and the tree of that stretch."""
 
 
 def _read(code: CodeType, instruction: int) -> Place:
     span = next(islice(code.co_positions(), instruction // 2, None), (None, None, None, None))
     line = span[0] if span[0] is not None else code.co_firstlineno
-    lines, tree = _source(code.co_filename)
+    lines, tree = _source(code)
     text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
     found = Found()
     if tree is not None and None not in span:
@@ -176,17 +178,35 @@ def _read(code: CodeType, instruction: int) -> Place:
     return Place(Source(code.co_filename, line, text), code, instruction, found)
 
 
-def _source(file: str) -> tuple[Sequence[str], ast.AST | None]:
+def _source(code: CodeType) -> tuple[Sequence[str], ast.AST | None]:
+    """Return the lines of a file and the tree of what `code` is: one function, since the tree of a file takes megabytes."""
+    file = code.co_filename
     linecache.checkcache(file)
     lines = linecache.getlines(file)
-    known = _trees.get(file)
+    first, last = 1, len(lines)
+    if not code.co_name.startswith("<"):  # a lambda or a comprehension is only part of a statement
+        first = code.co_firstlineno
+        last = max((end or first for _, end, _, _ in code.co_positions()), default=first)
+    known = _trees.get((file, first, last))
     if known is None or known[0] is not lines:
-        try:
-            known = (lines, ast.parse("".join(lines)) if lines else None)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            known = (lines, None)
-        _trees[file] = known
+        tree = _parse(lines, first, last) or (_parse(lines, 1, len(lines)) if first > 1 else None)
+        if len(_trees) >= _MOST_TREES:
+            _trees.clear()
+        known = _trees[file, first, last] = (lines, tree)
     return known
+
+
+def _parse(lines: Sequence[str], first: int, last: int) -> ast.AST | None:
+    """Return the tree of some lines, with the line numbers of the file; None if they are no whole statement."""
+    part = lines[first - 1 : last]
+    if not part:
+        return None
+    indented = part[0][:1] in " \t"
+    try:
+        tree = ast.parse(("if True:\n" if indented else "") + "".join(part))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    return ast.increment_lineno(tree, first - 1 - indented)
 
 
 def _chain(tree: ast.AST, span: Any) -> list[ast.AST]:
