@@ -5,6 +5,7 @@ too: they are compared only between tensors that are alive at that moment.
 """
 
 from collections.abc import Callable, Sequence
+from threading import Lock
 from typing import Any
 from weakref import ref as weak
 
@@ -23,6 +24,7 @@ DisableTorchFunction = torch._C.DisableTorchFunction
 
 _KEPT_ELEMENTS = 64
 _REFS = Ref._pool
+_lock = Lock()
 
 
 class Ledger:
@@ -72,7 +74,7 @@ class Ledger:
         self.tensors += 1
         if self.keep_values:
             self._keep(t, number)
-        ref = _REFS[number] if number < len(_REFS) else Ref.at(number)
+        ref = _REFS[number] if number < len(_REFS) else _more(number)
         self.known[id(t)] = weak(t), ref
         self.introduce(t, number)
         return ref
@@ -99,7 +101,7 @@ class Ledger:
         if memory == "new":
             self.storages = storage + 1
         number = len(facts) - 1
-        ref = _REFS[number] if number < len(_REFS) else Ref.at(number)
+        ref = _REFS[number] if number < len(_REFS) else _more(number)
         self.known[key] = weak(out), ref
         if self.keep_values:
             self._keep(out, number)
@@ -113,6 +115,9 @@ class Ledger:
         storage = None if old is None else self.facts[old.fact][4]
         if old is not None and any(t is out for t, _ in inputs):
             memory = "in-place" if writes else "same"
+            taken = next((ref for t, ref in inputs if t is not out and writes and _address(t) == address), None)
+            if taken is not None and address is not None:  # x.data = y: x has y's memory from now on
+                storage = self.facts[taken.fact][4]
         elif address is not None:
             addresses = [(_address(t), ref) for t, ref in inputs]
             shared = next((ref for a, ref in addresses if a == address), None)
@@ -125,17 +130,23 @@ class Ledger:
         number = self.tensors if old is None else self.facts[old.fact][0]
         self.tensors += old is None
         self.facts.append((number, shape, stride, offset, storage, dtype, device))
-        ref = Ref.at(len(self.facts) - 1)
+        ref = _more(len(self.facts) - 1)
         self.known[id(out)] = weak(out), ref
         if self.keep_values:
             self._keep(out, ref.fact)
         return ref, memory
 
     def _keep(self, t: Tensor, fact: int) -> None:
-        if self.facts[fact][4] is not None:
-            with torch.no_grad(), DisableTorchFunction():
-                if t.device.type != "meta" and t.numel() <= _KEPT_ELEMENTS:
-                    self.values[fact] = t.detach().cpu().tolist()
+        if self.facts[fact][4] is None or t.device.type == "meta" or t.is_complex():
+            return
+        with torch.no_grad(), DisableTorchFunction():
+            if t.numel() <= _KEPT_ELEMENTS:
+                self.values[fact] = t.detach().cpu().tolist()
+
+
+def _more(number: int) -> Ref:
+    with _lock:  # two threads that add to the pool at once would give one number to two
+        return Ref.at(number)
 
 
 # ------------------------------------------------------------------ the careful way

@@ -74,7 +74,7 @@ class Recorder(TorchFunctionMode):
         self.arriving: str | None = None
         """name of the argument that is being introduced"""
         self.earlier: dict[int, tuple[weak[Tensor], str]] = {}
-        """tensors that had one of these variables before the block"""
+        """tensors that had a variable before the block"""
         self.block = ("", "")
         self.failed: tuple[int, Failure] | None = None
         self.spent: list[Any] = []
@@ -332,8 +332,9 @@ class Recorder(TorchFunctionMode):
             self.note(str(error))
             return None
 
-    def _register(self, i: Input, text: str | None) -> None:
-        self.arriving = i.name
+    def _register(self, i: Input, text: str | None, named: bool = True) -> None:
+        """Introduce an argument, `named` after its parameter; that of a library module (`input`) tells nothing."""
+        self.arriving = i.name if named else None
         ref = self.ledger.ref(i.tensor)
         self.arriving = None
         if text is not None:
@@ -354,7 +355,7 @@ class Recorder(TorchFunctionMode):
             for i in inputs:
                 ref, text = self.ledger.find(i.tensor), texts.get(id(i.tensor))
                 if ref is None:
-                    self._register(i, text)
+                    self._register(i, text, named=not self.stack[-1][3])
                 elif text is not None and (new or ref.fact in self.log.sources):
                     self.log.given.setdefault(ref.fact, text)
 
@@ -370,10 +371,10 @@ class Recorder(TorchFunctionMode):
             owner = root.owner_of(t, self.stack[-1][0] if self.stack else None)
             if owner is not None and root.declaring:
                 text = self._fitting(root.axes_of(owner[1], t), t, owner[1])
-        if self.earlier:
-            earlier = self.earlier.pop(id(t), None)
-            if earlier is not None and earlier[0]() is t and earlier[1] in self.wanted:
-                owner = owner or ("input", earlier[1])
+        earlier = self.earlier.pop(id(t), None) if self.earlier else None
+        if earlier is not None and earlier[0]() is t:
+            owner = owner or ("input", earlier[1])
+            if earlier[1] in self.wanted:
                 text = self._fitting(self.wanted.pop(earlier[1]), t, earlier[1])
         self.log.sources[fact] = owner or _CONSTANT
         if text is not None:
@@ -396,12 +397,13 @@ class Recorder(TorchFunctionMode):
             self.wanted[name] = text
 
     def look_for(self, namespace: Mapping[str, Any], block: tuple[str, str]) -> None:
-        """Remember which tensors have the wanted variables before the block, and the file and name of its code."""
+        """Remember which tensors have a variable before the block, and the file and name of its code."""
         self.block = block
-        for name in self.wanted:
-            value = namespace.get(name)
-            if isinstance(value, Tensor):
-                self.earlier[id(value)] = (weak(value), name)
+        for name, value in list(namespace.items()):
+            if isinstance(value, Tensor) and not name.startswith("_"):
+                old = self.earlier.get(id(value))
+                if old is None or (name in self.wanted and old[1] not in self.wanted):
+                    self.earlier[id(value)] = weak(value), name
 
     def name(self, x: Any, axes: str) -> None:
         """Give the axes of a live tensor by hand.
@@ -489,8 +491,12 @@ def _plain(value: Any) -> Any:
             return plain(value)
     if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
         return str(value)
-    if hasattr(kind := type(value), "__index__"):
-        return index(value)
+    kind = type(value)
+    if hasattr(kind, "__index__"):
+        try:
+            return index(value)
+        except Exception:  # objects of torch's scripts say that they have every operator
+            return kind.__name__
     return getattr(value, "__name__", None) or kind.__name__
 
 
