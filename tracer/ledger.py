@@ -79,7 +79,7 @@ class Ledger:
         self.introduce(t, number)
         return ref
 
-    def output(self, out: Tensor, inputs: Sequence[tuple[Tensor, Ref]], writes: bool) -> tuple[Ref, Memory | None]:
+    def output(self, out: Tensor, inputs: Sequence[Tensor], writes: bool) -> tuple[Ref, Memory | None]:
         """Write down what an operation gave; `inputs` are its own. Return the new fact and its kind of memory."""
         key, facts, storage = id(out), self.facts, self.storages
         entry = self.known.get(key)
@@ -88,9 +88,9 @@ class Ledger:
         memory: Memory = "new"
         try:
             address = out.untyped_storage()._cdata
-            for t, ref in inputs:
+            for t in inputs:
                 if t.untyped_storage()._cdata == address:
-                    memory, storage = "view", facts[ref.fact][4]
+                    memory, storage = "view", facts[self.known[id(t)][1].fact][4]
                     break
             facts.append(
                 (self.tensors, tuple(out.shape), out.stride(), out.storage_offset(), storage, out.dtype, out.device)
@@ -107,24 +107,23 @@ class Ledger:
             self._keep(out, number)
         return ref, memory
 
-    def _special(self, out: Tensor, inputs: Sequence[tuple[Tensor, Ref]], writes: bool) -> tuple[Ref, Memory | None]:
+    def _special(self, out: Tensor, inputs: Sequence[Tensor], writes: bool) -> tuple[Ref, Memory | None]:
         """As `output`, for a tensor that is known already, and for one that may not answer."""
         shape, stride, offset, address, dtype, device = _ask(out)
         old = self.find(out)
         memory: Memory | None = None
         storage = None if old is None else self.facts[old.fact][4]
-        if old is not None and any(t is out for t, _ in inputs):
+        if old is not None and any(t is out for t in inputs):
             memory = "in-place" if writes else "same"
-            taken = next((ref for t, ref in inputs if t is not out and writes and _address(t) == address), None)
-            if taken is not None and address is not None:  # x.data = y: x has y's memory from now on
-                storage = self.facts[taken.fact][4]
+            others = [t for t in inputs if t is not out and writes and _address(t) == address]
+            if others and address is not None:  # x.data = y: x has y's memory from now on
+                storage = self.facts[self.ref(others[0]).fact][4]
         elif address is not None:
-            addresses = [(_address(t), ref) for t, ref in inputs]
-            shared = next((ref for a, ref in addresses if a == address), None)
-            if shared is not None:
-                memory, storage = "view", self.facts[shared.fact][4]
+            addresses = [_address(t) for t in inputs]
+            if address in addresses:
+                memory, storage = "view", self.facts[self.ref(inputs[addresses.index(address)]).fact][4]
             elif old is None:
-                memory = None if any(a is None for a, _ in addresses) else "new"
+                memory = None if None in addresses else "new"
                 storage = self.storages
                 self.storages += 1
         number = self.tensors if old is None else self.facts[old.fact][0]
