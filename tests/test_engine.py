@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import copy
 import gc
 import inspect
 import subprocess
@@ -22,7 +21,6 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 import tracer
 from tracer import AxesError, TracerError
-from tracer.engine import Recording, new_recorder
 
 B, T, C, H = 2, 5, 6, 3
 
@@ -191,6 +189,17 @@ def test_outside_tensors_that_share_memory_share_a_number():
     t = tracer.trace(lambda a, b, c: (a + b[:2], c + 1), left, base, other)
     a, b, c = t[1].inputs[0], t[0].inputs[0], t[2].inputs[0]
     assert a.storage == b.storage != c.storage
+
+
+def test_a_tensor_that_takes_over_memory():
+    def f(x, y):
+        x.data = y
+        return x.view(-1), y.view(-1)
+
+    t = tracer.trace(f, torch.ones(4), torch.ones(4))
+    assert names(t) == ["data", "view", "view"] and t[0].memory == "in-place"
+    assert t[1].outputs[0].storage == t[2].outputs[0].storage
+    assert t[1].memory == "view"
 
 
 def test_memory_is_none_where_storage_cannot_be_asked():
@@ -531,12 +540,15 @@ def test_axes_of_variables_from_before_a_block_in_a_script(tmp_path):
         "    y = x * 2\n"
         "assert y.shape == (2, 5, 6)\n"
         "print(t[0].inputs[0].label, t[0].inputs[0].variable)\n"
+        "with tracer.record() as t:\n"
+        "    z = torch.nn.Linear(6, 4)(y)\n"
+        "print(t[-1].inputs[0].variable)\n"
     )
     root = inspect.getfile(tracer).rpartition("tracer")[0]
     run = subprocess.run(
         [sys.executable, script], capture_output=True, text=True, env={"PYTHONPATH": root}, check=False
     )
-    assert run.stdout == "[B, T, C] x\n", run.stderr
+    assert run.stdout == "[B, T, C] x\ny\n", run.stderr
 
 
 def test_axes_of_variables_that_do_not_fit_are_warnings():
@@ -1052,11 +1064,11 @@ def test_a_scripted_function():
     assert torch.equal(t.output, x @ x) and len(t) == 1
 
 
-def test_recording_objects_can_be_used_once_more():
+def test_a_block_is_opened_once():
     x = x_btc()
-    copied = copy.deepcopy(Model())
-    assert names(tracer.trace(copied, torch.randint(0, 11, (B, T))))[0] == "embedding"
-    recorder = new_recorder(None, False, False)
-    with Recording(recorder, {}) as t:
+    block = tracer.record()
+    with block as t:
         x + 1
     assert names(t) == ["add"]
+    with pytest.raises(TracerError, match="over"), block:
+        pass

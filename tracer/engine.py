@@ -17,7 +17,7 @@ from torch import nn
 from . import hooks
 from .advice import explain
 from .declared import bind
-from .errors import AxesError
+from .errors import AxesError, TracerError
 from .ledger import DisableTorchFunction
 from .namer import name_log
 from .recorder import GuestRecorder, Recorder, tidy
@@ -101,6 +101,8 @@ class Recording(AbstractContextManager[Trace]):
         self.trace = Trace(recorder.log, device=recorder.device)
 
     def __enter__(self) -> Trace:
+        if self.recorder.closed:
+            raise TracerError("This recording is over: open another block with tracer.record().")
         frame = sys._getframe(1)
         code = frame.f_code
         if self.namespace is None and not code.co_flags & inspect.CO_OPTIMIZED:

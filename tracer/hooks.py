@@ -23,7 +23,7 @@ from torch.overrides import TorchFunctionMode
 
 from .calls import module_call
 from .ledger import DisableTorchFunction
-from .recorder import Frozen, Inputs, Recorder
+from .recorder import Frozen, Recorder
 
 __all__ = ["close", "open_", "recorders", "run_untouched"]
 
@@ -58,7 +58,11 @@ def close(recorder: Recorder) -> None:
     if aside is not None and any(r is recorder for r, _, _ in aside.calls):
         _restore(aside)  # left by an exception that module hooks are not told of
     _drop_spent([recorder])
-    _set_stack([m for m in _stack() if m is not recorder])
+    count = _count()
+    if count and _at(count - 1) is recorder:
+        torch._C._pop_torch_function_stack()
+    else:
+        _set_stack([m for m in _stack() if m is not recorder])
     with _lock:
         if not _open:
             _remove()
@@ -90,8 +94,6 @@ def _stack() -> list[TorchFunctionMode]:
 
 
 def _set_stack(modes: Sequence[TorchFunctionMode]) -> None:
-    if [id(m) for m in modes] == [id(m) for m in _stack()]:
-        return
     for _ in range(_count()):
         torch._C._pop_torch_function_stack()
     for m in modes:
@@ -130,16 +132,14 @@ def _enter(module: nn.Module, args: tuple[Any, ...]) -> None:
 def _leave(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
     if is_dynamo_compiling():
         return
-    if _asides:
-        aside = _asides.get(threading.get_ident())
-        if aside is not None:
-            if aside.module is module:
-                _come_back(aside, output)
-            return
-    frame = sys._getframe(1)
+    aside = _asides.get(threading.get_ident()) if _asides else None
+    if aside is not None:
+        if aside.module is module:
+            _come_back(aside, output)
+        return
     for r in recorders():
         try:
-            r.leave(module, output, frame)
+            r.leave(module, output)
         except Exception as error:
             r.lost(error)
 
@@ -169,7 +169,7 @@ class Aside:
     module: nn.Module | None
     name: str
     modes: list[TorchFunctionMode]
-    calls: list[tuple[Recorder, Frozen, Inputs]]
+    calls: list[tuple[Recorder, Frozen, list[Tensor]]]
     hookless: bool
     handle: Any = None
 
@@ -226,7 +226,7 @@ def _step_aside(
     _drop_spent(here)
     calls = []
     for r in here:
-        inputs: Inputs = []
+        inputs: list[Tensor] = []
         with DisableTorchFunction():
             calls.append((r, r.before(args, None, inputs), inputs))
     original = getattr(module, "_orig_mod", module)
@@ -255,7 +255,7 @@ def _come_back(aside: Aside, output: Any) -> None:
             with DisableTorchFunction():
                 r.after(None, call, frozen, inputs, output, frame)
             if aside.module is not None:
-                r.leave(aside.module, output, frame)
+                r.leave(aside.module, output)
 
 
 def _restore(aside: Aside) -> None:

@@ -48,7 +48,6 @@ _ALONE: dict[Memory | None, tuple[Memory | None]] = {
 }
 _CONSTANT = ("constant", "")
 Frozen = tuple[tuple[Any, ...], tuple[tuple[str, Any], ...]]
-Inputs = list[tuple[Tensor, Ref]]
 Running = tuple[nn.Module, str, int, bool]
 """A module whose forward runs: its path, the number of its first event, and whether its code is a library's."""
 
@@ -68,13 +67,15 @@ class Recorder(TorchFunctionMode):
         self.stack: list[Running] = []
         self.root: Root | None = None
         self.roots: dict[int, Root] = {}
+        self.declared: nn.Module | None = None
+        """the module whose inputs `declare` has taken"""
         self.libraries: dict[type, bool] = {}
         self.wanted: dict[str, str] = {}
         """variable -> axes text that no tensor has got yet"""
         self.arriving: str | None = None
         """name of the argument that is being introduced"""
         self.earlier: dict[int, tuple[weak[Tensor], str]] = {}
-        """tensors that had one of these variables before the block"""
+        """tensors that had a variable before the block"""
         self.block = ("", "")
         self.failed: tuple[int, Failure] | None = None
         self.spent: list[Any] = []
@@ -93,7 +94,7 @@ class Recorder(TorchFunctionMode):
             call = call_of(func)
         if call.skip or self.closed:
             return func(*args, **kwargs) if kwargs else func(*args)
-        inputs: Inputs = []
+        inputs: list[Tensor] = []
         frozen = self.before(args, kwargs, inputs)
         try:
             out = func(*args, **kwargs) if kwargs else func(*args)
@@ -103,7 +104,7 @@ class Recorder(TorchFunctionMode):
         self.after(func, call, frozen, inputs, out, sys._getframe(1))
         return out
 
-    def before(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None, inputs: Inputs) -> Frozen:
+    def before(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None, inputs: list[Tensor]) -> Frozen:
         """Return the arguments as plain data, read before the call can change them; list their tensors in `inputs`."""
         frozen: list[Any] = []
         known = self.known
@@ -113,7 +114,7 @@ class Recorder(TorchFunctionMode):
                 if kind in PLAIN:
                     entry = known.get(id(a))
                     ref = entry[1] if entry is not None and entry[0]() is a else self.ledger.ref(a)
-                    inputs.append((a, ref))
+                    inputs.append(a)
                     frozen.append(ref)
                 else:
                     frozen.append(a if kind in _ATOMS else self._freeze(a, inputs))
@@ -126,10 +127,10 @@ class Recorder(TorchFunctionMode):
             self.lost(error)
         return tuple(frozen), ()
 
-    def _freeze(self, value: Any, inputs: Inputs) -> Any:
+    def _freeze(self, value: Any, inputs: list[Tensor]) -> Any:
         if isinstance(value, Tensor):
             ref = self.ledger.ref(value)
-            inputs.append((value, ref))
+            inputs.append(value)
             return ref
         kind = type(value)
         if isinstance(value, tuple | list):
@@ -145,7 +146,7 @@ class Recorder(TorchFunctionMode):
             return tuple([(k, self._freeze((v,), inputs)[0]) for k, v in value.items()])
         return _plain(value)
 
-    def after(self, func: Any, call: Call, frozen: Frozen, inputs: Inputs, out: Any, frame: FrameType) -> None:
+    def after(self, func: Any, call: Call, frozen: Frozen, inputs: list[Tensor], out: Any, frame: FrameType) -> None:
         """Write the event of a call that has returned `out`; `frame` called it."""
         try:
             outs: tuple[Ref, ...]
@@ -166,10 +167,10 @@ class Recorder(TorchFunctionMode):
         except Exception as error:
             self.lost(error)
 
-    def _outputs(self, call: Call, inputs: Inputs, out: Any) -> tuple[tuple[Ref, ...], tuple[Memory | None, ...]]:
+    def _outputs(self, call: Call, inputs: list[Tensor], out: Any) -> tuple[tuple[Ref, ...], tuple[Memory | None, ...]]:
         """Write down the tensors in a result that is not simply one."""
         if out is None and call.inplace and inputs:  # x[0] = 0 returns nothing
-            out = inputs[0][0]
+            out = inputs[0]
         output = self.ledger.output
         made = [output(t, inputs, call.inplace) for t in _leaves(out) if isinstance(t, Tensor)]
         return tuple([ref for ref, _ in made]), tuple([how for _, how in made])
@@ -226,9 +227,9 @@ class Recorder(TorchFunctionMode):
         event = self.events[number]
         self.events[number] = (*event[:5], place, *event[6:])
 
-    def _settle(self, first: int, output: Any, frame: FrameType) -> None:
+    def _settle(self, first: int, output: Any) -> None:
         """Of the operations inside one call of a library module, only those whose result it returns have a name."""
-        place, _ = locate(frame)
+        place, _ = locate(sys._getframe())
         if place is None or not (place.names or place.returned):
             return
         labels: dict[Ref | None, str] = {}
@@ -261,11 +262,12 @@ class Recorder(TorchFunctionMode):
         stack.append((module, path or "", len(self.events), library))
         self.path = path or ""
         if len(stack) == 1:
-            self._announce(module, args, new)
+            if module is not self.declared:
+                self._announce(module, args, new)
         elif self.root is not None and self.root.declaring and has(module, "axes") and any(map(self._is_fresh, args)):
             self._announce(module, args, False)
 
-    def leave(self, module: nn.Module, output: Any, frame: FrameType) -> None:
+    def leave(self, module: nn.Module, output: Any) -> None:
         """A module's forward has ended, also by an exception."""
         stack = self.stack
         if not stack or stack[-1][0] is not module:  # what lies above was left without a word (KeyboardInterrupt)
@@ -276,7 +278,7 @@ class Recorder(TorchFunctionMode):
         _, _, first, library = stack.pop()
         self.path = stack[-1][1] if stack else ""
         if library and len(self.events) - first > 1 and not (stack and stack[-1][3]):
-            self._settle(first, output, frame)
+            self._settle(first, output)
 
     def _find_root(self, module: nn.Module) -> bool:
         """Make `root` the outermost module that `module` belongs to; tell whether it was not seen before."""
@@ -304,8 +306,7 @@ class Recorder(TorchFunctionMode):
             texts = self._declared(module, inputs)
             if isinstance(axes, Mapping):
                 owned = {**dict(module.named_buffers()), **dict(module.named_parameters())}
-            self.device = next((str(p.device) for p in module.parameters()), "")
-        self.device = self.device or next((str(i.tensor.device) for i in inputs), "")
+            self.declared = module
         if axes is None and not texts:
             texts = {id(t): text for t, text in default_axes(inputs)}
         pairs = [] if axes is None else match_axes(axes, inputs, owned)
@@ -332,8 +333,9 @@ class Recorder(TorchFunctionMode):
             self.note(str(error))
             return None
 
-    def _register(self, i: Input, text: str | None) -> None:
-        self.arriving = i.name
+    def _register(self, i: Input, text: str | None, named: bool = True) -> None:
+        """Introduce an argument, `named` after its parameter; that of a library module (`input`) tells nothing."""
+        self.arriving = i.name if named else None
         ref = self.ledger.ref(i.tensor)
         self.arriving = None
         if text is not None:
@@ -354,7 +356,7 @@ class Recorder(TorchFunctionMode):
             for i in inputs:
                 ref, text = self.ledger.find(i.tensor), texts.get(id(i.tensor))
                 if ref is None:
-                    self._register(i, text)
+                    self._register(i, text, named=not self.stack[-1][3])
                 elif text is not None and (new or ref.fact in self.log.sources):
                     self.log.given.setdefault(ref.fact, text)
 
@@ -370,10 +372,10 @@ class Recorder(TorchFunctionMode):
             owner = root.owner_of(t, self.stack[-1][0] if self.stack else None)
             if owner is not None and root.declaring:
                 text = self._fitting(root.axes_of(owner[1], t), t, owner[1])
-        if self.earlier:
-            earlier = self.earlier.pop(id(t), None)
-            if earlier is not None and earlier[0]() is t and earlier[1] in self.wanted:
-                owner = owner or ("input", earlier[1])
+        earlier = self.earlier.pop(id(t), None) if self.earlier else None
+        if earlier is not None and earlier[0]() is t:
+            owner = owner or ("input", earlier[1])
+            if earlier[1] in self.wanted:
                 text = self._fitting(self.wanted.pop(earlier[1]), t, earlier[1])
         self.log.sources[fact] = owner or _CONSTANT
         if text is not None:
@@ -396,12 +398,13 @@ class Recorder(TorchFunctionMode):
             self.wanted[name] = text
 
     def look_for(self, namespace: Mapping[str, Any], block: tuple[str, str]) -> None:
-        """Remember which tensors have the wanted variables before the block, and the file and name of its code."""
+        """Remember which tensors have a variable before the block, and the file and name of its code."""
         self.block = block
-        for name in self.wanted:
-            value = namespace.get(name)
-            if isinstance(value, Tensor):
-                self.earlier[id(value)] = (weak(value), name)
+        for name, value in list(namespace.items()):
+            if isinstance(value, Tensor) and not name.startswith("_"):
+                old = self.earlier.get(id(value))
+                if old is None or (name in self.wanted and old[1] not in self.wanted):
+                    self.earlier[id(value)] = weak(value), name
 
     def name(self, x: Any, axes: str) -> None:
         """Give the axes of a live tensor by hand.
@@ -445,23 +448,32 @@ class Recorder(TorchFunctionMode):
         self.closed = True
         if self.wanted:
             self._name_variables()
-        if not self.device:
-            self.device = next((str(self.log.facts[r.fact][6]) for e in self.events for r in e[3]), "")
+        self._find_device()
         self.ledger.close()
         for held in (self.stack, self.roots, self.libraries, self.earlier):
             held.clear()
-        self.root = None
+        self.root = self.declared = None
+
+    def _find_device(self) -> None:
+        """Take the device of the first parameter, else of the first input, else of the first tensor."""
+        facts, sources = self.log.facts, self.log.sources
+        for kind in ("parameter", "input"):
+            for fact, source in sources.items():
+                if source[0] == kind:
+                    self.device = str(facts[fact][6])
+                    return
+        self.device = str(facts[0][6]) if facts else ""
 
 
 class GuestRecorder(Recorder):
     """A recorder above other function modes: these must not see the questions that it asks of tensors."""
 
-    def before(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None, inputs: Inputs) -> Frozen:
+    def before(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None, inputs: list[Tensor]) -> Frozen:
         """As in Recorder."""
         with DisableTorchFunction():
             return super().before(args, kwargs, inputs)
 
-    def after(self, func: Any, call: Call, frozen: Frozen, inputs: Inputs, out: Any, frame: FrameType) -> None:
+    def after(self, func: Any, call: Call, frozen: Frozen, inputs: list[Tensor], out: Any, frame: FrameType) -> None:
         """As in Recorder."""
         with DisableTorchFunction():
             super().after(func, call, frozen, inputs, out, frame)
@@ -489,8 +501,12 @@ def _plain(value: Any) -> Any:
             return plain(value)
     if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
         return str(value)
-    if hasattr(kind := type(value), "__index__"):
-        return index(value)
+    kind = type(value)
+    if hasattr(kind, "__index__"):
+        try:
+            return index(value)
+        except Exception:  # objects of torch's scripts say that they have every operator
+            return kind.__name__
     return getattr(value, "__name__", None) or kind.__name__
 
 
