@@ -46,7 +46,8 @@ class Attention(nn.Module):
     def forward(self, x):
         q, k, v = self.qkv(x).split(C, dim=-1)
         scores = q @ k.mT
-        scores = scores.masked_fill(~self.mask, float("-inf"))
+        n = x.shape[1]
+        scores = scores.masked_fill(~self.mask[:n, :n], float("-inf"))
         out = scores.softmax(-1) @ v
         return self.proj(out)
 
@@ -284,6 +285,24 @@ def test_modules_in_plain_containers_and_made_on_the_way():
     assert ("parameter", "mods.1.deep.weight") in sources and ("parameter", "late.bias") in sources
 
 
+def test_methods_of_a_model_are_traced_from_its_root():
+    model = Model()
+
+    def generate(self, idx, steps):
+        for _ in range(steps):
+            idx = torch.cat([idx, self(idx)[:, -1:].argmax(-1)], 1)
+        return idx
+
+    Model.generate = generate
+    try:
+        t = tracer.trace(model.generate, torch.randint(0, 11, (B, T)).clone()[:, :2], 3)
+    finally:
+        del Model.generate
+    assert t.output.shape == (B, 5)
+    assert {op.module for op in t.find("gelu")} == {"blocks.0.mlp.1", "blocks.1.mlp.1"}
+    assert given(t) == {"idx": "B T"} and t.find("cat")[0].module == ""
+
+
 def test_sources_of_tensors_that_the_run_did_not_make():
     constant = torch.ones(C)
 
@@ -323,6 +342,21 @@ def test_variables_of_calls_that_run_several_operations():
     assert where["heads"] == ("permute", 0)
     assert t["z"].id == t.find("linear")[-1].outputs[0].id
     assert t.find("gelu")[0].variable is None
+
+
+def test_a_decorated_forward_is_the_users_own():
+    class Quiet(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.seq = nn.Sequential(nn.Linear(C, 4), nn.ReLU())
+
+        @torch.no_grad()
+        def forward(self, x):
+            hidden = self.seq(x)
+            return hidden
+
+    t = tracer.trace(Quiet(), x_btc())
+    assert [op.variable for op in t] == [None, "hidden"]
 
 
 def test_a_loop_over_modules_gives_the_variable_each_time():

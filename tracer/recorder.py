@@ -7,6 +7,7 @@ catch their own errors: an operation that cannot be recorded must still run.
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from inspect import unwrap
 from operator import index
 from types import FrameType, TracebackType
 from typing import Any
@@ -169,7 +170,7 @@ class Recorder(TorchFunctionMode):
 
     def _outputs(self, call: Call, inputs: list[Tensor], out: Any) -> tuple[tuple[Ref, ...], tuple[Memory | None, ...]]:
         """Write down the tensors in a result that is not simply one."""
-        if out is None and call.inplace and inputs:  # x[0] = 0 returns nothing
+        if out is None and call.inplace and inputs and not call.name.startswith("_"):  # x[0] = 0 returns nothing
             out = inputs[0]
         output = self.ledger.output
         made = [output(t, inputs, call.inplace) for t in _leaves(out) if isinstance(t, Tensor)]
@@ -252,7 +253,7 @@ class Recorder(TorchFunctionMode):
         stack, kind = self.stack, type(module)
         library = self.libraries.get(kind)
         if library is None:
-            code = getattr(getattr(kind, "forward", None), "__code__", None)
+            code = getattr(unwrap(kind.forward), "__code__", None)  # @torch.no_grad() wraps a user's forward
             library = self.libraries[kind] = code is None or is_library(code)
         if not stack:
             new = self._find_root(module)
@@ -306,7 +307,7 @@ class Recorder(TorchFunctionMode):
             texts = self._declared(module, inputs)
             if isinstance(axes, Mapping):
                 owned = {**dict(module.named_buffers()), **dict(module.named_parameters())}
-            self.declared = module
+            self.declared = module if module is target else None
         if axes is None and not texts:
             texts = {id(t): text for t, text in default_axes(inputs)}
         pairs = [] if axes is None else match_axes(axes, inputs, owned)
