@@ -31,18 +31,20 @@ class Input(NamedTuple):
 
 def bind(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Input]:
     """Return every tensor among the arguments of a call, under the names of the function's parameters."""
-    found = []
-    for name, value, positional in _bound(function, args, kwargs):
-        found += [Input(path, tensor, positional) for path, tensor in _tensors(name, value, 0)]
+    names, rest = _parameters(function)
+    found: list[Input] = []
+    for i, value in enumerate(args):
+        _add(found, names[i] if i < len(names) else f"{rest}[{i - len(names)}]", value, True)
+    for name, value in kwargs.items():
+        _add(found, name, value, False)
     return found
 
 
-def _bound(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Any, bool]]:
-    names, rest = _parameters(function)
-    for i, value in enumerate(args):
-        yield (names[i] if i < len(names) else f"{rest}[{i - len(names)}]"), value, True
-    for name, value in kwargs.items():
-        yield name, value, False
+def _add(found: list[Input], name: str, value: Any, positional: bool) -> None:
+    if isinstance(value, torch.Tensor):
+        found.append(Input(name, value, positional))
+    else:
+        found += [Input(path, tensor, positional) for path, tensor in _tensors(name, value, 0)]
 
 
 def _parameters(function: Any) -> tuple[Sequence[str], str]:
@@ -153,6 +155,8 @@ _IDS = frozenset(("input_ids", "ids", "idx", "tokens"))
 def default_axes(inputs: Sequence[Input]) -> list[tuple[torch.Tensor, str]]:
     """Return what ids have where nothing is said: `B T`, and for an encoder's beside a decoder's `B S`."""
     ids = [i for i in inputs if _rank_two_integers(i.tensor)]
+    if not ids:
+        return []
     decoder = [i for i in ids if i.name.startswith(("decoder_", "tgt")) and i.name != "decoder_attention_mask"]
     rest = [i for i in ids if i not in decoder]
     first = next((i for i in rest if i.positional), None)
@@ -189,16 +193,23 @@ _CONFIG_FIELDS = {
 
 def sizes_of(model: Any) -> dict[str, int]:
     """Return the sizes that a model declares in `model.sizes`, or that its `model.config` holds."""
-    config = _attribute(model, "config")
+    config, said = _attribute(model, "config"), _mapping(model, "sizes")
+    found = {} if config is None else _sizes_of_config(config)
+    for symbol, size in said.items():
+        if isinstance(symbol, str) and type(size) is int and size > 0:
+            found[symbol] = size
+    return found
+
+
+def _sizes_of_config(config: Any) -> dict[str, int]:
     found: dict[str, int] = {}
-    for symbol, names in _CONFIG_FIELDS.items() if config is not None else ():
+    for symbol, names in _CONFIG_FIELDS.items():
         for name in names:
             value = _attribute(config, name)
             if type(value) is int and value > 0:
                 found.setdefault(symbol, value)
     if {"C", "H"} <= found.keys() and "D" not in found and found["C"] % found["H"] == 0:
         found["D"] = found["C"] // found["H"]
-    found.update((k, v) for k, v in _mapping(model, "sizes").items() if isinstance(k, str) and type(v) is int and v > 0)
     return found
 
 

@@ -73,7 +73,7 @@ def _install() -> None:
     torch_modules._global_forward_pre_hooks[_KEY] = _enter
     torch_modules._global_forward_hooks[_KEY] = _leave
     torch_modules._global_forward_hooks_always_called[_KEY] = True
-    if _QUIET not in warnings.filters:
+    if not _filtered:
         warnings.filters.insert(0, _QUIET)  # type: ignore[attr-defined]
         _filtered.append(warnings.filters)
 

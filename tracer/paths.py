@@ -25,24 +25,23 @@ class Root:
         self.paths: dict[int, str] = {}
         self.declaring: list[tuple[str, weak[nn.Module]]] = []
         """modules that may have an `axes` attribute, outermost first, with the prefix of what is inside them"""
-        self._kinds: dict[type, bool] = {}
+        self._silent: set[type] = set()
         self._owned: dict[int, tuple[str, str, weak[nn.Module], str]] | None = None
         self._axes: dict[str, str] = {}
         self._asked = 0
-        self._add(module, "", "")
+        self._add(module, "")
 
-    def _add(self, module: nn.Module, path: str, dot: str) -> None:
+    def _add(self, module: nn.Module, path: str) -> None:
         """Go through a module and all inside it; of several paths the first stays."""
-        paths, kind = self.paths, type(module)
+        paths, kind, members = self.paths, type(module), module.__dict__
         paths[id(module)] = path
-        declares = self._kinds.get(kind)
-        if declares is None:
-            declares = self._kinds[kind] = hasattr(kind, "axes")
-        if declares or "axes" in module.__dict__:
-            self.declaring.append((dot, weak(module)))
-        for key, part in module._modules.items():
+        if kind not in self._silent and not hasattr(kind, "axes"):
+            self._silent.add(kind)
+        if kind not in self._silent or "axes" in members:
+            self.declaring.append((f"{path}." if path else "", weak(module)))
+        for key, part in members["_modules"].items():
             if part is not None and id(part) not in paths:
-                self._add(part, dot + key, f"{dot}{key}.")
+                self._add(part, f"{path}.{key}" if path else key)
 
     def path(self, module: nn.Module, above: Sequence[tuple[nn.Module, str]]) -> str:
         """Return the path of a module that no module has registered; `above` are those that are running.
@@ -54,7 +53,7 @@ class Root:
             if place is not None:
                 place = place.removeprefix("_modules.")  # a part that was added while running
                 path = f"{prefix}.{place}" if prefix else place
-                self._add(module, path, f"{path}.")
+                self._add(module, path)
                 return path
         return above[-1][1] if above else ""
 
@@ -65,11 +64,12 @@ class Root:
         """
         path = None if running is None else self.paths.get(id(running))
         if path is not None and running is not None:
-            for key, member in running._parameters.items():
+            members = running.__dict__  # an attribute of a module costs far more
+            for key, member in members["_parameters"].items():
                 if member is t:
                     return "parameter", f"{path}.{key}" if path else key
-            for key, buffer in running._buffers.items():
-                if buffer is t:
+            for key, member in members["_buffers"].items():
+                if member is t:
                     return "buffer", f"{path}.{key}" if path else key
         return self._search_owner(t)
 
