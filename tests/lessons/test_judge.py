@@ -337,7 +337,7 @@ def test_sizes_and_numbers_of_one_message_belong_to_one_case() -> None:
         return x.flip(-1).view(B, T, C // H, H).transpose(1, 2)
 
     for seed in range(5):
-        feedback = split(turned_round, seed)
+        feedback = judge(SPLIT, turned_round, seed)
         assert feedback.mistake is None
         assert "has the shape" in feedback.message and "For sentence 0" not in feedback.message
 

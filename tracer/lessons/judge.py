@@ -57,8 +57,13 @@ def _judge_shape(exercise: Exercise, answer: Any) -> Feedback:
 def _first_wrong_axis(got: tuple[Axis, ...], want: tuple[Axis, ...]) -> str:
     """Say where a shape goes wrong without giving the answer away."""
     if len(got) != len(want):
-        one, many = "{got} has {n} axis; the tensor has {wanted}.", "{got} has {n} axes; the tensor has {wanted}."
-        return say_count(one, many, len(got), got=write(got), wanted=len(want))
+        return say_count(
+            "{got} has {n} axis; the tensor has {wanted}.",
+            "{got} has {n} axes; the tensor has {wanted}.",
+            len(got),
+            got=write(got),
+            wanted=len(want),
+        )
     place = next(i for i, (one, other) in enumerate(zip(got, want, strict=True)) if one != other)
     text = _("{got} has the right number of axes. Counted from 0, the first that is not right is axis {place}, {axis}.")
     return text.format(got=write(got), place=place, axis=got[place])
