@@ -4,23 +4,19 @@ Each case returns a module and its inputs. It runs plain and traced, on copies, 
 buffers and random numbers must be equal to the last bit, and nothing may be left behind.
 """
 
-import asyncio
 import copy
-import gc
-import threading
 import warnings
-import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pytest
 import torch
 import torch.nn.functional as F
-from einops import rearrange, reduce
+from einops import rearrange
 from torch import Tensor, matmul, nn
 from torch.nn.functional import softmax
 from torch.nn.modules import module as torch_modules
-from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
+from torch.overrides import _get_current_function_mode_stack
 from torch.utils.checkpoint import checkpoint
 
 import tracer
@@ -247,7 +243,9 @@ def encoder_fused_with_padding():
 
 @case("MultiheadAttention", grad=False)
 def attention_fused():
-    model = Body(lambda self, x: self.a(x, x, x, need_weights=False)[0], a=nn.MultiheadAttention(8, 2, batch_first=True))
+    model = Body(
+        lambda self, x: self.a(x, x, x, need_weights=False)[0], a=nn.MultiheadAttention(8, 2, batch_first=True)
+    )
     return model.eval(), (torch.randn(B, T, 8),)
 
 
@@ -429,7 +427,9 @@ def same(a, b):
     if a is not None:
         assert a.shape == b.shape and a.dtype == b.dtype and a.requires_grad == b.requires_grad
         if a.device.type != "meta":
-            assert torch.equal(torch.view_as_real(a) if a.is_complex() else a, torch.view_as_real(b) if b.is_complex() else b)
+            assert torch.equal(
+                torch.view_as_real(a) if a.is_complex() else a, torch.view_as_real(b) if b.is_complex() else b
+            )
 
 
 def same_results(plain, traced):
@@ -461,7 +461,9 @@ def nothing_left():
     assert not [f for f in warnings.filters if f[1] is not None and "global hooks" in f[1].pattern]
 
 
-@pytest.mark.filterwarnings("ignore:.*(nested tensors is in prototype|enable_nested_tensor|jit.script|beta state|.grad attribute)")
+@pytest.mark.filterwarnings(
+    "ignore:.*(nested tensors is in prototype|enable_nested_tensor|jit.script|beta state|.grad attribute)"
+)
 @pytest.mark.parametrize("name", CASES)
 def test_tracing_changes_nothing(name):
     build, expected, options = CASES[name]

@@ -20,7 +20,7 @@ from .declared import bind
 from .errors import AxesError
 from .ledger import DisableTorchFunction
 from .namer import name_log
-from .recorder import GuestRecorder, Recorder
+from .recorder import GuestRecorder, Recorder, tidy
 from .records import Log
 from .result import Trace
 from .sites import stop_at
@@ -119,6 +119,8 @@ class Recording(AbstractContextManager[Trace]):
             self.trace.device = self.recorder.device
         if isinstance(error, Exception):
             self.recorder.blame(error, traceback)
+            if not hooks.recorders():
+                tidy(traceback)
             _annotate(error, self.trace, self.recorder.log)
 
 

@@ -25,7 +25,7 @@ from .calls import module_call
 from .ledger import DisableTorchFunction
 from .recorder import Frozen, Inputs, Recorder
 
-__all__ = ["close", "open_", "run_untouched"]
+__all__ = ["close", "open_", "recorders", "run_untouched"]
 
 _KEY: Any = "tracer"
 _count, _at = torch._C._len_torch_function_stack, torch._C._get_function_stack_at
@@ -101,7 +101,7 @@ def _set_stack(modes: Sequence[TorchFunctionMode]) -> None:
 # ------------------------------------------------------------------ which module runs
 
 
-def _recorders() -> Sequence[Recorder]:
+def recorders() -> Sequence[Recorder]:
     """Return the recorders that are at work in this thread at this moment, outermost first."""
     if _count() == 1:
         mode = _at(0)
@@ -112,7 +112,7 @@ def _recorders() -> Sequence[Recorder]:
 def _enter(module: nn.Module, args: tuple[Any, ...]) -> None:
     if is_dynamo_compiling():
         return
-    here = _recorders()
+    here = recorders()
     if not here:
         _note_other_thread()
         return
@@ -137,7 +137,7 @@ def _leave(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
                 _come_back(aside, output)
             return
     frame = sys._getframe(1)
-    for r in _recorders():
+    for r in recorders():
         try:
             r.leave(module, output, frame)
         except Exception as error:
@@ -277,7 +277,7 @@ def _drop_spent(recorders: Sequence[Recorder]) -> None:
 def run_untouched(function: Any, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Call a compiled function as one operation, without modes and hooks."""
     __tracebackhide__ = True
-    here = _recorders()
+    here = recorders()
     name = getattr(function, "__name__", "") or type(function).__name__
     _step_aside(None, tuple(inputs), here, "compiled", name)
     output = None

@@ -26,7 +26,7 @@ from .paths import Root
 from .records import Call, Failure, Log, Memory, Ref, Slice
 from .sites import Place, caller_names, is_library, locate, trail
 
-__all__ = ["GuestRecorder", "Recorder"]
+__all__ = ["GuestRecorder", "Recorder", "tidy"]
 
 _ATOMS = frozenset(
     (
@@ -93,7 +93,6 @@ class Recorder(TorchFunctionMode):
             call = call_of(func)
         if call.skip or self.closed:
             return func(*args, **kwargs) if kwargs else func(*args)
-        __tracebackhide__ = True
         inputs: Inputs = []
         frozen = self.before(args, kwargs, inputs)
         try:
@@ -161,7 +160,7 @@ class Recorder(TorchFunctionMode):
                 if not outs and call.name not in READS:
                     return
             place, where = locate(frame)
-            if place is not None and (place.names or place.returned):
+            if place is not None and (place.returned or (place.names and (where is not frame or len(place.names) > 1))):
                 place = self._named(place, frame, where, out)
             self.events.append((call, frozen[0], frozen[1], outs, memory, place, self.path, None))
         except Exception as error:
@@ -469,6 +468,15 @@ class GuestRecorder(Recorder):
 
 
 _HANDLER = Recorder.__torch_function__.__code__
+
+
+def tidy(traceback: TracebackType | None) -> None:
+    """Take the recorders' frames out of a traceback: it ends at the user's line, as without tracing."""
+    while traceback is not None and traceback.tb_next is not None:
+        if traceback.tb_next.tb_frame.f_code is _HANDLER:
+            traceback.tb_next = traceback.tb_next.tb_next
+        else:
+            traceback = traceback.tb_next
 
 
 # ------------------------------------------------------------------ plain data
