@@ -17,10 +17,10 @@ from torch import nn
 from . import hooks
 from .advice import explain
 from .declared import bind
-from .errors import AxesError
+from .errors import AxesError, TracerError
 from .ledger import DisableTorchFunction
 from .namer import name_log
-from .recorder import GuestRecorder, Recorder
+from .recorder import GuestRecorder, Recorder, tidy
 from .records import Log
 from .result import Trace
 from .sites import stop_at
@@ -101,6 +101,8 @@ class Recording(AbstractContextManager[Trace]):
         self.trace = Trace(recorder.log, device=recorder.device)
 
     def __enter__(self) -> Trace:
+        if self.recorder.closed:
+            raise TracerError("This recording is over: open another block with tracer.record().")
         frame = sys._getframe(1)
         code = frame.f_code
         if self.namespace is None and not code.co_flags & inspect.CO_OPTIMIZED:
@@ -119,6 +121,8 @@ class Recording(AbstractContextManager[Trace]):
             self.trace.device = self.recorder.device
         if isinstance(error, Exception):
             self.recorder.blame(error, traceback)
+            if not hooks.recorders():
+                tidy(traceback)
             _annotate(error, self.trace, self.recorder.log)
 
 
@@ -164,12 +168,12 @@ def _annotate(error: Exception, found: Trace, log: Log) -> None:
         error.trace = found  # type: ignore[attr-defined]
     except Exception:  # some exceptions take no attributes; the note can still be added
         pass
-    if log.failure is None:
-        return
+    if log.failure is None or any(n.startswith("Shape Tracer") for n in getattr(error, "__notes__", ())):
+        return  # where one trace runs inside another, the inner one has explained it
     try:
         named = name_log(log)
         note = explain(named.failed, log.failure.error, log.failure.message, named.sizes) if named.failed else ""
     except Exception as broken:  # the user's own exception must leave in any case
-        note = f"(Shape Tracer could not explain this: {type(broken).__name__}: {broken})"
-    if note and note not in getattr(error, "__notes__", ()):
+        note = f"Shape Tracer could not explain this ({type(broken).__name__}: {broken})."
+    if note:
         error.add_note(note)

@@ -23,9 +23,9 @@ from torch.overrides import TorchFunctionMode
 
 from .calls import module_call
 from .ledger import DisableTorchFunction
-from .recorder import Frozen, Inputs, Recorder
+from .recorder import Frozen, Recorder
 
-__all__ = ["close", "open_", "run_untouched"]
+__all__ = ["close", "open_", "recorders", "run_untouched"]
 
 _KEY: Any = "tracer"
 _count, _at = torch._C._len_torch_function_stack, torch._C._get_function_stack_at
@@ -58,7 +58,11 @@ def close(recorder: Recorder) -> None:
     if aside is not None and any(r is recorder for r, _, _ in aside.calls):
         _restore(aside)  # left by an exception that module hooks are not told of
     _drop_spent([recorder])
-    _set_stack([m for m in _stack() if m is not recorder])
+    count = _count()
+    if count and _at(count - 1) is recorder:
+        torch._C._pop_torch_function_stack()
+    else:
+        _set_stack([m for m in _stack() if m is not recorder])
     with _lock:
         if not _open:
             _remove()
@@ -90,8 +94,6 @@ def _stack() -> list[TorchFunctionMode]:
 
 
 def _set_stack(modes: Sequence[TorchFunctionMode]) -> None:
-    if [id(m) for m in modes] == [id(m) for m in _stack()]:
-        return
     for _ in range(_count()):
         torch._C._pop_torch_function_stack()
     for m in modes:
@@ -101,7 +103,7 @@ def _set_stack(modes: Sequence[TorchFunctionMode]) -> None:
 # ------------------------------------------------------------------ which module runs
 
 
-def _recorders() -> Sequence[Recorder]:
+def recorders() -> Sequence[Recorder]:
     """Return the recorders that are at work in this thread at this moment, outermost first."""
     if _count() == 1:
         mode = _at(0)
@@ -112,7 +114,7 @@ def _recorders() -> Sequence[Recorder]:
 def _enter(module: nn.Module, args: tuple[Any, ...]) -> None:
     if is_dynamo_compiling():
         return
-    here = _recorders()
+    here = recorders()
     if not here:
         _note_other_thread()
         return
@@ -130,16 +132,14 @@ def _enter(module: nn.Module, args: tuple[Any, ...]) -> None:
 def _leave(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
     if is_dynamo_compiling():
         return
-    if _asides:
-        aside = _asides.get(threading.get_ident())
-        if aside is not None:
-            if aside.module is module:
-                _come_back(aside, output)
-            return
-    frame = sys._getframe(1)
-    for r in _recorders():
+    aside = _asides.get(threading.get_ident()) if _asides else None
+    if aside is not None:
+        if aside.module is module:
+            _come_back(aside, output)
+        return
+    for r in recorders():
         try:
-            r.leave(module, output, frame)
+            r.leave(module, output)
         except Exception as error:
             r.lost(error)
 
@@ -169,7 +169,7 @@ class Aside:
     module: nn.Module | None
     name: str
     modes: list[TorchFunctionMode]
-    calls: list[tuple[Recorder, Frozen, Inputs]]
+    calls: list[tuple[Recorder, Frozen, list[Tensor]]]
     hookless: bool
     handle: Any = None
 
@@ -226,20 +226,21 @@ def _step_aside(
     _drop_spent(here)
     calls = []
     for r in here:
-        inputs: Inputs = []
+        inputs: list[Tensor] = []
         with DisableTorchFunction():
             calls.append((r, r.before(args, None, inputs), inputs))
     original = getattr(module, "_orig_mod", module)
     name = name or getattr(module, "original_name", "") or type(original).__name__
     me = threading.get_ident()
     modes = _stack()
-    hookless = why != "fast path" and all(r.thread == me for r in _open)
-    aside = _asides[me] = Aside(module, name, modes, calls, hookless)
-    _set_stack([m for m in modes if not isinstance(m, Recorder)])
+    hookless = why == "compiled" and all(r.thread == me for r in _open)
+    aside = Aside(module, name, modes, calls, hookless)
     if hookless:
-        _remove()
         if module is not None:
             aside.handle = module.register_forward_hook(_leave, always_call=True)
+        _remove()
+    _asides[me] = aside
+    _set_stack([m for m in modes if not isinstance(m, Recorder)])
     if why != "fast path":
         for r in here:
             r.note(_UNTOUCHED.format(name=name, why=why))
@@ -254,7 +255,7 @@ def _come_back(aside: Aside, output: Any) -> None:
             with DisableTorchFunction():
                 r.after(None, call, frozen, inputs, output, frame)
             if aside.module is not None:
-                r.leave(aside.module, output, frame)
+                r.leave(aside.module, output)
 
 
 def _restore(aside: Aside) -> None:
@@ -276,7 +277,7 @@ def _drop_spent(recorders: Sequence[Recorder]) -> None:
 def run_untouched(function: Any, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Call a compiled function as one operation, without modes and hooks."""
     __tracebackhide__ = True
-    here = _recorders()
+    here = recorders()
     name = getattr(function, "__name__", "") or type(function).__name__
     _step_aside(None, tuple(inputs), here, "compiled", name)
     output = None

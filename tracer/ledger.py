@@ -5,6 +5,7 @@ too: they are compared only between tensors that are alive at that moment.
 """
 
 from collections.abc import Callable, Sequence
+from threading import Lock
 from typing import Any
 from weakref import ref as weak
 
@@ -23,6 +24,7 @@ DisableTorchFunction = torch._C.DisableTorchFunction
 
 _KEPT_ELEMENTS = 64
 _REFS = Ref._pool
+_lock = Lock()
 
 
 class Ledger:
@@ -72,12 +74,12 @@ class Ledger:
         self.tensors += 1
         if self.keep_values:
             self._keep(t, number)
-        ref = _REFS[number] if number < len(_REFS) else Ref.at(number)
+        ref = _REFS[number] if number < len(_REFS) else _more(number)
         self.known[id(t)] = weak(t), ref
         self.introduce(t, number)
         return ref
 
-    def output(self, out: Tensor, inputs: Sequence[tuple[Tensor, Ref]], writes: bool) -> tuple[Ref, Memory | None]:
+    def output(self, out: Tensor, inputs: Sequence[Tensor], writes: bool) -> tuple[Ref, Memory | None]:
         """Write down what an operation gave; `inputs` are its own. Return the new fact and its kind of memory."""
         key, facts, storage = id(out), self.facts, self.storages
         entry = self.known.get(key)
@@ -86,9 +88,9 @@ class Ledger:
         memory: Memory = "new"
         try:
             address = out.untyped_storage()._cdata
-            for t, ref in inputs:
+            for t in inputs:
                 if t.untyped_storage()._cdata == address:
-                    memory, storage = "view", facts[ref.fact][4]
+                    memory, storage = "view", facts[self.known[id(t)][1].fact][4]
                     break
             facts.append(
                 (self.tensors, tuple(out.shape), out.stride(), out.storage_offset(), storage, out.dtype, out.device)
@@ -99,43 +101,51 @@ class Ledger:
         if memory == "new":
             self.storages = storage + 1
         number = len(facts) - 1
-        ref = _REFS[number] if number < len(_REFS) else Ref.at(number)
+        ref = _REFS[number] if number < len(_REFS) else _more(number)
         self.known[key] = weak(out), ref
         if self.keep_values:
             self._keep(out, number)
         return ref, memory
 
-    def _special(self, out: Tensor, inputs: Sequence[tuple[Tensor, Ref]], writes: bool) -> tuple[Ref, Memory | None]:
+    def _special(self, out: Tensor, inputs: Sequence[Tensor], writes: bool) -> tuple[Ref, Memory | None]:
         """As `output`, for a tensor that is known already, and for one that may not answer."""
         shape, stride, offset, address, dtype, device = _ask(out)
         old = self.find(out)
         memory: Memory | None = None
         storage = None if old is None else self.facts[old.fact][4]
-        if old is not None and any(t is out for t, _ in inputs):
+        if old is not None and any(t is out for t in inputs):
             memory = "in-place" if writes else "same"
+            others = [t for t in inputs if t is not out and writes and _address(t) == address]
+            if others and address is not None:  # x.data = y: x has y's memory from now on
+                storage = self.facts[self.ref(others[0]).fact][4]
         elif address is not None:
-            addresses = [(_address(t), ref) for t, ref in inputs]
-            shared = next((ref for a, ref in addresses if a == address), None)
-            if shared is not None:
-                memory, storage = "view", self.facts[shared.fact][4]
+            addresses = [_address(t) for t in inputs]
+            if address in addresses:
+                memory, storage = "view", self.facts[self.ref(inputs[addresses.index(address)]).fact][4]
             elif old is None:
-                memory = None if any(a is None for a, _ in addresses) else "new"
+                memory = None if None in addresses else "new"
                 storage = self.storages
                 self.storages += 1
         number = self.tensors if old is None else self.facts[old.fact][0]
         self.tensors += old is None
         self.facts.append((number, shape, stride, offset, storage, dtype, device))
-        ref = Ref.at(len(self.facts) - 1)
+        ref = _more(len(self.facts) - 1)
         self.known[id(out)] = weak(out), ref
         if self.keep_values:
             self._keep(out, ref.fact)
         return ref, memory
 
     def _keep(self, t: Tensor, fact: int) -> None:
-        if self.facts[fact][4] is not None:
-            with torch.no_grad(), DisableTorchFunction():
-                if t.device.type != "meta" and t.numel() <= _KEPT_ELEMENTS:
-                    self.values[fact] = t.detach().cpu().tolist()
+        if self.facts[fact][4] is None or t.device.type == "meta" or t.is_complex():
+            return
+        with torch.no_grad(), DisableTorchFunction():
+            if t.numel() <= _KEPT_ELEMENTS:
+                self.values[fact] = t.detach().cpu().tolist()
+
+
+def _more(number: int) -> Ref:
+    with _lock:  # two threads that add to the pool at once would give one number to two
+        return Ref.at(number)
 
 
 # ------------------------------------------------------------------ the careful way

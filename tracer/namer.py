@@ -14,6 +14,7 @@ from .errors import AxesError
 from .naming import Space, Term
 from .records import Call, Log, Op, Ref, Site, Slice, TensorInfo
 from .rules import Axis, Step, Tensor, find_rule
+from .speech import say
 
 __all__ = ["Named", "name_log"]
 
@@ -168,7 +169,7 @@ class _Namer:
             return self.space.read(text, shape)
         except AxesError as error:
             what = self.log.sources.get(fact, ("", ""))[1] or "a tensor"
-            self.log_notice(f"axes of {what}: {error}")
+            self.log_notice(say("axes of {what}: {error}", what=what, error=error))
             return [self.space.fresh(n) for n in shape]
 
     def log_notice(self, text: str) -> None:
@@ -299,15 +300,11 @@ class _Namer:
             text = make()
             if text is None:
                 continue
-            where = f"{_short(site.source.file)}:{site.source.line}: " if site is not None else ""
+            where = f"{site.source.place}: " if site is not None else ""
             code = f"  [{site.source.code}]" if site is not None and site.source.code else ""
-            inside = f" (in {module})" if module else ""
+            inside = say(" (in {module})", module=module) if module else ""
             seen.setdefault((where, text), f"{where}{text}{inside}{code}")
         return list(seen.values())
-
-
-def _short(file: str) -> str:
-    return file.replace("\\", "/").rpartition("/")[2]
 
 
 def _bytes(t: TensorInfo) -> int:

@@ -77,7 +77,7 @@ class Root:
         if self._owned is None:
             self._owned = {}
             for path, module in _all(self.module(), "", {}):
-                dot, holder = path and f"{path}.", weak(module)
+                dot, holder = (f"{path}." if path else ""), weak(module)
                 for kind, members in (("parameter", module._parameters), ("buffer", module._buffers)):
                     for key, member in members.items():
                         if member is not None:
@@ -96,8 +96,8 @@ class Root:
         if self._axes is None:
             self._axes = {}
             for dot, holder in self.declaring:
-                for inner, text in axes_of(holder()).items():
-                    self._axes.setdefault(dot + inner, text)
+                for inner, declared in axes_of(holder()).items():
+                    self._axes.setdefault(dot + inner, declared)
         text = self._axes.get(name)
         if text is None and self._axes:  # tied weights may be declared under their other name
             owner = self._search_owner(t)

@@ -7,6 +7,7 @@ catch their own errors: an operation that cannot be recorded must still run.
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from inspect import unwrap
 from operator import index
 from types import FrameType, TracebackType
 from typing import Any
@@ -26,11 +27,18 @@ from .paths import Root
 from .records import Call, Failure, Log, Memory, Ref, Slice
 from .sites import Place, caller_names, is_library, locate, trail
 
-__all__ = ["GuestRecorder", "Recorder"]
+__all__ = ["GuestRecorder", "Recorder", "tidy"]
 
 _ATOMS = frozenset(
-    [int, float, bool, complex, str, type(None), type(...)]
-    + [torch.dtype, torch.device, torch.layout, torch.memory_format]
+    (
+        *(int, float, bool, complex, str),
+        type(None),
+        type(...),
+        torch.dtype,
+        torch.device,
+        torch.layout,
+        torch.memory_format,
+    )
 )
 """Types of arguments that are kept as they are."""
 _LONGEST = 64
@@ -41,7 +49,6 @@ _ALONE: dict[Memory | None, tuple[Memory | None]] = {
 }
 _CONSTANT = ("constant", "")
 Frozen = tuple[tuple[Any, ...], tuple[tuple[str, Any], ...]]
-Inputs = list[tuple[Tensor, Ref]]
 Running = tuple[nn.Module, str, int, bool]
 """A module whose forward runs: its path, the number of its first event, and whether its code is a library's."""
 
@@ -61,13 +68,15 @@ class Recorder(TorchFunctionMode):
         self.stack: list[Running] = []
         self.root: Root | None = None
         self.roots: dict[int, Root] = {}
+        self.declared: nn.Module | None = None
+        """the module whose inputs `declare` has taken"""
         self.libraries: dict[type, bool] = {}
         self.wanted: dict[str, str] = {}
         """variable -> axes text that no tensor has got yet"""
         self.arriving: str | None = None
         """name of the argument that is being introduced"""
         self.earlier: dict[int, tuple[weak[Tensor], str]] = {}
-        """tensors that had one of these variables before the block"""
+        """tensors that had a variable before the block"""
         self.block = ("", "")
         self.failed: tuple[int, Failure] | None = None
         self.spent: list[Any] = []
@@ -86,8 +95,7 @@ class Recorder(TorchFunctionMode):
             call = call_of(func)
         if call.skip or self.closed:
             return func(*args, **kwargs) if kwargs else func(*args)
-        __tracebackhide__ = True
-        inputs: Inputs = []
+        inputs: list[Tensor] = []
         frozen = self.before(args, kwargs, inputs)
         try:
             out = func(*args, **kwargs) if kwargs else func(*args)
@@ -97,7 +105,7 @@ class Recorder(TorchFunctionMode):
         self.after(func, call, frozen, inputs, out, sys._getframe(1))
         return out
 
-    def before(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None, inputs: Inputs) -> Frozen:
+    def before(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None, inputs: list[Tensor]) -> Frozen:
         """Return the arguments as plain data, read before the call can change them; list their tensors in `inputs`."""
         frozen: list[Any] = []
         known = self.known
@@ -107,7 +115,7 @@ class Recorder(TorchFunctionMode):
                 if kind in PLAIN:
                     entry = known.get(id(a))
                     ref = entry[1] if entry is not None and entry[0]() is a else self.ledger.ref(a)
-                    inputs.append((a, ref))
+                    inputs.append(a)
                     frozen.append(ref)
                 else:
                     frozen.append(a if kind in _ATOMS else self._freeze(a, inputs))
@@ -120,10 +128,10 @@ class Recorder(TorchFunctionMode):
             self.lost(error)
         return tuple(frozen), ()
 
-    def _freeze(self, value: Any, inputs: Inputs) -> Any:
+    def _freeze(self, value: Any, inputs: list[Tensor]) -> Any:
         if isinstance(value, Tensor):
             ref = self.ledger.ref(value)
-            inputs.append((value, ref))
+            inputs.append(value)
             return ref
         kind = type(value)
         if isinstance(value, tuple | list):
@@ -139,7 +147,7 @@ class Recorder(TorchFunctionMode):
             return tuple([(k, self._freeze((v,), inputs)[0]) for k, v in value.items()])
         return _plain(value)
 
-    def after(self, func: Any, call: Call, frozen: Frozen, inputs: Inputs, out: Any, frame: FrameType) -> None:
+    def after(self, func: Any, call: Call, frozen: Frozen, inputs: list[Tensor], out: Any, frame: FrameType) -> None:
         """Write the event of a call that has returned `out`; `frame` called it."""
         try:
             outs: tuple[Ref, ...]
@@ -154,16 +162,16 @@ class Recorder(TorchFunctionMode):
                 if not outs and call.name not in READS:
                     return
             place, where = locate(frame)
-            if place is not None and (place.names or place.returned):
+            if place is not None and (place.returned or (place.names and (where is not frame or len(place.names) > 1))):
                 place = self._named(place, frame, where, out)
             self.events.append((call, frozen[0], frozen[1], outs, memory, place, self.path, None))
         except Exception as error:
             self.lost(error)
 
-    def _outputs(self, call: Call, inputs: Inputs, out: Any) -> tuple[tuple[Ref, ...], tuple[Memory | None, ...]]:
+    def _outputs(self, call: Call, inputs: list[Tensor], out: Any) -> tuple[tuple[Ref, ...], tuple[Memory | None, ...]]:
         """Write down the tensors in a result that is not simply one."""
-        if out is None and call.inplace and inputs:  # x[0] = 0 returns nothing
-            out = inputs[0][0]
+        if out is None and call.inplace and inputs and not call.name.startswith("_"):  # x[0] = 0 returns nothing
+            out = inputs[0]
         output = self.ledger.output
         made = [output(t, inputs, call.inplace) for t in _leaves(out) if isinstance(t, Tensor)]
         return tuple([ref for ref, _ in made]), tuple([how for _, how in made])
@@ -220,9 +228,9 @@ class Recorder(TorchFunctionMode):
         event = self.events[number]
         self.events[number] = (*event[:5], place, *event[6:])
 
-    def _settle(self, first: int, output: Any, frame: FrameType) -> None:
+    def _settle(self, first: int, output: Any) -> None:
         """Of the operations inside one call of a library module, only those whose result it returns have a name."""
-        place, _ = locate(frame)
+        place, _ = locate(sys._getframe())
         if place is None or not (place.names or place.returned):
             return
         labels: dict[Ref | None, str] = {}
@@ -245,7 +253,7 @@ class Recorder(TorchFunctionMode):
         stack, kind = self.stack, type(module)
         library = self.libraries.get(kind)
         if library is None:
-            code = getattr(getattr(kind, "forward", None), "__code__", None)
+            code = getattr(unwrap(kind.forward), "__code__", None)  # @torch.no_grad() wraps a user's forward
             library = self.libraries[kind] = code is None or is_library(code)
         if not stack:
             new = self._find_root(module)
@@ -255,11 +263,12 @@ class Recorder(TorchFunctionMode):
         stack.append((module, path or "", len(self.events), library))
         self.path = path or ""
         if len(stack) == 1:
-            self._announce(module, args, new)
+            if module is not self.declared:
+                self._announce(module, args, new)
         elif self.root is not None and self.root.declaring and has(module, "axes") and any(map(self._is_fresh, args)):
             self._announce(module, args, False)
 
-    def leave(self, module: nn.Module, output: Any, frame: FrameType) -> None:
+    def leave(self, module: nn.Module, output: Any) -> None:
         """A module's forward has ended, also by an exception."""
         stack = self.stack
         if not stack or stack[-1][0] is not module:  # what lies above was left without a word (KeyboardInterrupt)
@@ -270,7 +279,7 @@ class Recorder(TorchFunctionMode):
         _, _, first, library = stack.pop()
         self.path = stack[-1][1] if stack else ""
         if library and len(self.events) - first > 1 and not (stack and stack[-1][3]):
-            self._settle(first, output, frame)
+            self._settle(first, output)
 
     def _find_root(self, module: nn.Module) -> bool:
         """Make `root` the outermost module that `module` belongs to; tell whether it was not seen before."""
@@ -298,8 +307,7 @@ class Recorder(TorchFunctionMode):
             texts = self._declared(module, inputs)
             if isinstance(axes, Mapping):
                 owned = {**dict(module.named_buffers()), **dict(module.named_parameters())}
-            self.device = next((str(p.device) for p in module.parameters()), "")
-        self.device = self.device or next((str(i.tensor.device) for i in inputs), "")
+            self.declared = module if module is target else None
         if axes is None and not texts:
             texts = {id(t): text for t, text in default_axes(inputs)}
         pairs = [] if axes is None else match_axes(axes, inputs, owned)
@@ -326,8 +334,9 @@ class Recorder(TorchFunctionMode):
             self.note(str(error))
             return None
 
-    def _register(self, i: Input, text: str | None) -> None:
-        self.arriving = i.name
+    def _register(self, i: Input, text: str | None, named: bool = True) -> None:
+        """Introduce an argument, `named` after its parameter; that of a library module (`input`) tells nothing."""
+        self.arriving = i.name if named else None
         ref = self.ledger.ref(i.tensor)
         self.arriving = None
         if text is not None:
@@ -348,7 +357,7 @@ class Recorder(TorchFunctionMode):
             for i in inputs:
                 ref, text = self.ledger.find(i.tensor), texts.get(id(i.tensor))
                 if ref is None:
-                    self._register(i, text)
+                    self._register(i, text, named=not self.stack[-1][3])
                 elif text is not None and (new or ref.fact in self.log.sources):
                     self.log.given.setdefault(ref.fact, text)
 
@@ -364,10 +373,10 @@ class Recorder(TorchFunctionMode):
             owner = root.owner_of(t, self.stack[-1][0] if self.stack else None)
             if owner is not None and root.declaring:
                 text = self._fitting(root.axes_of(owner[1], t), t, owner[1])
-        if self.earlier:
-            earlier = self.earlier.pop(id(t), None)
-            if earlier is not None and earlier[0]() is t and earlier[1] in self.wanted:
-                owner = owner or ("input", earlier[1])
+        earlier = self.earlier.pop(id(t), None) if self.earlier else None
+        if earlier is not None and earlier[0]() is t:
+            owner = owner or ("input", earlier[1])
+            if earlier[1] in self.wanted:
                 text = self._fitting(self.wanted.pop(earlier[1]), t, earlier[1])
         self.log.sources[fact] = owner or _CONSTANT
         if text is not None:
@@ -390,12 +399,13 @@ class Recorder(TorchFunctionMode):
             self.wanted[name] = text
 
     def look_for(self, namespace: Mapping[str, Any], block: tuple[str, str]) -> None:
-        """Remember which tensors have the wanted variables before the block, and the file and name of its code."""
+        """Remember which tensors have a variable before the block, and the file and name of its code."""
         self.block = block
-        for name in self.wanted:
-            value = namespace.get(name)
-            if isinstance(value, Tensor):
-                self.earlier[id(value)] = (weak(value), name)
+        for name, value in list(namespace.items()):
+            if isinstance(value, Tensor) and not name.startswith("_"):
+                old = self.earlier.get(id(value))
+                if old is None or (name in self.wanted and old[1] not in self.wanted):
+                    self.earlier[id(value)] = weak(value), name
 
     def name(self, x: Any, axes: str) -> None:
         """Give the axes of a live tensor by hand.
@@ -439,29 +449,47 @@ class Recorder(TorchFunctionMode):
         self.closed = True
         if self.wanted:
             self._name_variables()
-        if not self.device:
-            self.device = next((str(self.log.facts[r.fact][6]) for e in self.events for r in e[3]), "")
+        self._find_device()
         self.ledger.close()
         for held in (self.stack, self.roots, self.libraries, self.earlier):
             held.clear()
-        self.root = None
+        self.root = self.declared = None
+
+    def _find_device(self) -> None:
+        """Take the device of the first parameter, else of the first input, else of the first tensor."""
+        facts, sources = self.log.facts, self.log.sources
+        for kind in ("parameter", "input"):
+            for fact, source in sources.items():
+                if source[0] == kind:
+                    self.device = str(facts[fact][6])
+                    return
+        self.device = str(facts[0][6]) if facts else ""
 
 
 class GuestRecorder(Recorder):
     """A recorder above other function modes: these must not see the questions that it asks of tensors."""
 
-    def before(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None, inputs: Inputs) -> Frozen:
+    def before(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None, inputs: list[Tensor]) -> Frozen:
         """As in Recorder."""
         with DisableTorchFunction():
             return super().before(args, kwargs, inputs)
 
-    def after(self, func: Any, call: Call, frozen: Frozen, inputs: Inputs, out: Any, frame: FrameType) -> None:
+    def after(self, func: Any, call: Call, frozen: Frozen, inputs: list[Tensor], out: Any, frame: FrameType) -> None:
         """As in Recorder."""
         with DisableTorchFunction():
             super().after(func, call, frozen, inputs, out, frame)
 
 
 _HANDLER = Recorder.__torch_function__.__code__
+
+
+def tidy(traceback: TracebackType | None) -> None:
+    """Take the recorders' frames out of a traceback: it ends at the user's line, as without tracing."""
+    while traceback is not None and traceback.tb_next is not None:
+        if traceback.tb_next.tb_frame.f_code is _HANDLER:
+            traceback.tb_next = traceback.tb_next.tb_next
+        else:
+            traceback = traceback.tb_next
 
 
 # ------------------------------------------------------------------ plain data
@@ -474,8 +502,12 @@ def _plain(value: Any) -> Any:
             return plain(value)
     if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
         return str(value)
-    if hasattr(kind := type(value), "__index__"):
-        return index(value)
+    kind = type(value)
+    if hasattr(kind, "__index__"):
+        try:
+            return index(value)
+        except Exception:  # objects of torch's scripts say that they have every operator
+            return kind.__name__
     return getattr(value, "__name__", None) or kind.__name__
 
 

@@ -5,7 +5,10 @@ gets after the axes have been named. Naming is left to `namer`, showing to `rend
 """
 
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, ClassVar, Literal, NamedTuple
+
+from .speech import _
 
 __all__ = ["Call", "Fact", "Failure", "Line", "Log", "Op", "Ref", "Site", "Slice", "Source", "TensorInfo"]
 
@@ -22,6 +25,13 @@ class Source:
     file: str
     line: int
     code: str
+
+    @property
+    def place(self) -> str:
+        """Short text: `attention.py:41`, or `cell:3` in a notebook."""
+        path = PureWindowsPath(self.file) if "\\" in self.file else PurePosixPath(self.file)
+        in_notebook = path.parent.name.startswith("ipykernel_") or path.name.startswith("<ipython-input")
+        return f"{_('cell') if in_notebook else path.name}:{self.line}"
 
 
 @dataclass(frozen=True, slots=True)

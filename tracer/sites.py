@@ -54,6 +54,7 @@ BOUNDARY: dict[int, Place] = {}
 _sites: dict[int, dict[int, Place]] = {}  # id(code) -> instruction -> Place; by id, since code objects hash slowly
 _codes: dict[int, CodeType] = {}  # keeps each of them alive, so that no id is used twice
 _LIMIT = 50_000
+_MOST_TREES = 200
 
 
 # ------------------------------------------------------------------ walking the frames
@@ -158,16 +159,18 @@ class Found:
         self.returned, self.nested, self.calls = False, False, True
 
 
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _CALL_BACK = frozenset("all any apply filter list map max min next partial reduce set sorted sum tuple zip".split())
 """Functions that call what they are given: their result is not the result of that call."""
 
-_trees: dict[str, tuple[Sequence[str], ast.AST | None]] = {}  # file -> its lines, and the tree of these lines
+_trees: dict[tuple[str, int, int], tuple[Sequence[str], ast.AST | None]] = {}
+"""(file, first line, last line) -> the file's lines, and the tree of that stretch."""
 
 
 def _read(code: CodeType, instruction: int) -> Place:
     span = next(islice(code.co_positions(), instruction // 2, None), (None, None, None, None))
     line = span[0] if span[0] is not None else code.co_firstlineno
-    lines, tree = _source(code.co_filename)
+    lines, tree = _source(code)
     text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
     found = Found()
     if tree is not None and None not in span:
@@ -175,17 +178,35 @@ def _read(code: CodeType, instruction: int) -> Place:
     return Place(Source(code.co_filename, line, text), code, instruction, found)
 
 
-def _source(file: str) -> tuple[Sequence[str], ast.AST | None]:
+def _source(code: CodeType) -> tuple[Sequence[str], ast.AST | None]:
+    """Return the lines of a file and the tree of what `code` is: one function, since the tree of a file takes megabytes."""
+    file = code.co_filename
     linecache.checkcache(file)
     lines = linecache.getlines(file)
-    known = _trees.get(file)
+    first, last = 1, len(lines)
+    if not code.co_name.startswith("<"):  # a lambda or a comprehension is only part of a statement
+        first = code.co_firstlineno
+        last = max((end or first for _, end, _, _ in code.co_positions()), default=first)
+    known = _trees.get((file, first, last))
     if known is None or known[0] is not lines:
-        try:
-            known = (lines, ast.parse("".join(lines)) if lines else None)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            known = (lines, None)
-        _trees[file] = known
+        tree = _parse(lines, first, last) or (_parse(lines, 1, len(lines)) if first > 1 else None)
+        if len(_trees) >= _MOST_TREES:
+            _trees.clear()
+        known = _trees[file, first, last] = (lines, tree)
     return known
+
+
+def _parse(lines: Sequence[str], first: int, last: int) -> ast.AST | None:
+    """Return the tree of some lines, with the line numbers of the file; None if they are no whole statement."""
+    part = lines[first - 1 : last]
+    if not part:
+        return None
+    indented = part[0][:1] in " \t"
+    try:
+        tree = ast.parse(("if True:\n" if indented else "") + "".join(part))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    return ast.increment_lineno(tree, first - 1 - indented)
 
 
 def _chain(tree: ast.AST, span: Any) -> list[ast.AST]:
@@ -238,12 +259,15 @@ def _describe(chain: list[ast.AST], found: Found, lines: Sequence[str]) -> None:
         arguments: list[tuple[str, ast.expr]] = [("", a) for a in node.args]
         arguments += [(f"{k.arg}=" if k.arg else "**", k.value) for k in node.keywords]
         found.literals = tuple(name + _text(value, lines) for name, value in arguments)
+    function = next((n for n in reversed(chain) if isinstance(n, _FUNCTIONS)), None)
     if isinstance(node, ast.AugAssign):
         _assign(found, node.target, None)
     elif isinstance(node, ast.Tuple) and isinstance(node.ctx, ast.Store):
         _assign(found, node, None)  # q, k, v = x: a tensor is taken apart
     else:
         _destination(node, chain, found)
+    if found.names and isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+        _return_later(found, function)
 
 
 def _destination(node: ast.AST, chain: list[ast.AST], found: Found) -> None:
@@ -265,6 +289,22 @@ def _destination(node: ast.AST, chain: list[ast.AST], found: Found) -> None:
         elif isinstance(node, ast.Subscript) and inner is node.value and element is None:
             _pick(found, node, chain[-1])
         return
+
+
+def _return_later(found: Found, function: ast.AST) -> None:
+    """See whether the function returns the variables that were assigned: `out = weights @ v`, then `return out`."""
+    todo = list(ast.iter_child_nodes(function))
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.Return) and node.value is not None:
+            elements = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
+            names = tuple(e.id if isinstance(e, ast.Name) else "" for e in elements)
+            if names == found.names:
+                found.returned = True
+            elif len(found.names) == 1 and found.names[0] in names:
+                found.returned, found.element = True, names.index(found.names[0])
+        elif not isinstance(node, _FUNCTIONS):
+            todo.extend(ast.iter_child_nodes(node))
 
 
 def _assign(found: Found, target: ast.expr, element: int | None) -> None:

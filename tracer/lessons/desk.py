@@ -127,7 +127,8 @@ class Report:
         rows = "".join(_row(exercise, entry) for exercise, entry in self.rows)
         notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
         caption = f"<caption>{escape(self._summary())}</caption>"
-        return f"<table>{caption}<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>{notes}"
+        table = f"<table>{caption}<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+        return f"<div style='overflow-x: auto'>{table}</div>{notes}"
 
 
 def _heads() -> tuple[str, ...]:

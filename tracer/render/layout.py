@@ -6,7 +6,6 @@ Every renderer starts here, so that all of them group, chain and fold alike.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from pathlib import PurePosixPath, PureWindowsPath
 
 from ..records import Line, Op, Source, TensorInfo
 from ..speech import N_, say
@@ -89,12 +88,8 @@ def _period(ops: tuple[Op, ...]) -> int:
 
 
 def place(source: Source | None) -> str:
-    """Return where a line stands, short: `attention.py:41`, or `cell:3` in a notebook."""
-    if source is None:
-        return say("line unknown")
-    path = PureWindowsPath(source.file) if "\\" in source.file else PurePosixPath(source.file)
-    in_notebook = path.parent.name.startswith("ipykernel_") or path.name.startswith("<ipython-input")
-    return f"{say('cell') if in_notebook else path.name}:{source.line}"
+    """Return where a line stands, short."""
+    return say("line unknown") if source is None else source.place
 
 
 # ---------------------------------------------------------------- chains of shapes
@@ -289,14 +284,18 @@ def _next(head: str, steps: int) -> str:
 def _sign(body: Sequence[Line], head: str) -> tuple[object, ...]:
     """What two blocks must have in common to be shown once."""
     return tuple(
-        (line.source, op.name, op.args, op.module.removeprefix(head), *map(_tensor_sign, op.inputs + op.outputs))
+        (
+            (line.source, op.name, op.args, op.module.removeprefix(head)),
+            *((*_tensor_sign(info), info.memory) for info in op.outputs),
+            *map(_tensor_sign, op.inputs),  # how an input was made is no part of this block
+        )
         for line in body
         for op in line.ops
     )
 
 
 def _tensor_sign(info: TensorInfo) -> tuple[object, ...]:
-    return info.label, info.shape, info.memory, info.dtype, info.device, info.origins
+    return info.label, info.shape, info.dtype, info.device, info.origins
 
 
 # ---------------------------------------------------------------- sizes and plain text

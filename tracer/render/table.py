@@ -64,7 +64,7 @@ class Row:
         return text
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Table:
     """Chosen tensors of a trace; `print` shows it as text, a notebook as HTML."""
 
@@ -79,6 +79,8 @@ class Table:
             "  ".join(c + " " * (w - _width(c)) for c, w in zip(line, widths, strict=True)).rstrip() for line in cells
         ]
         return "\n".join([*([plain(self.caption)] if self.caption else []), lines[0], rule, *lines[1:]])
+
+    __repr__ = __str__
 
     def _repr_html_(self) -> str:
         heads = "".join(f'<th scope="col">{esc(say(head))}</th>' for head in HEADS)

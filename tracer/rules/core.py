@@ -8,8 +8,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ..naming import ONE, Space, Term
+from ..speech import N_, say
 
-__all__ = ["RULES", "Axes", "Axis", "Rule", "Step", "Tensor", "find_rule", "rule"]
+__all__ = ["COMPARES", "CONTRACTS", "LINES_UP", "RULES", "Axes", "Axis", "Rule", "Step", "Tensor", "find_rule", "rule"]
+
+
+LINES_UP = N_("{name} lines up {x} with {y}: both are {size} here, but they are different axes")
+CONTRACTS = N_("{name} contracts {x} with {y}: both are {size} here, but they are different axes")
+COMPARES = N_("{name} compares {x} with {y}: both are {size} here, but they are different axes")
 
 
 class Axis:
@@ -104,7 +110,7 @@ class Step:
         """Add a warning, written once all names are known; None if there is nothing to say after all."""
         self.notices.append(text)
 
-    def meet(self, a: Axis, b: Axis, how: str = "lines up") -> Axis:
+    def meet(self, a: Axis, b: Axis, how: str = LINES_UP) -> Axis:
         """Return the axis that two aligned axes are, as broadcasting does; a clash of names is a warning and `?`."""
         if a is b or (b.size == 1 and a.size != 1) or b is UNIT:
             return a
@@ -125,7 +131,7 @@ class Step:
         return Axis(self.space.fresh(a.size))
 
     def clash(self, a: Term, b: Term, how: str) -> None:
-        """Warn that two different axes of one size were taken for each other."""
+        """Warn that two different axes of one size were taken for each other; `how` is the sentence."""
 
         def text() -> str | None:
             x, y = (
@@ -134,11 +140,11 @@ class Step:
             )
             if "?" in (x, y) or x == y:
                 return None
-            return f"{self.name} {how} {x} with {y}: both are {a.size} here, but they are different axes"
+            return say(how, name=self.name, x=x, y=y, size=a.size)
 
         self.warn(text)
 
-    def broadcast(self, tensors: Sequence[Tensor], how: str = "lines up") -> Axes:
+    def broadcast(self, tensors: Sequence[Tensor], how: str = LINES_UP) -> Axes:
         """Return the axes of an elementwise result."""
         rank = max((t.rank for t in tensors), default=0)
         out: Axes = [UNIT] * rank

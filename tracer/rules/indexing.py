@@ -3,7 +3,7 @@
 from typing import Any
 
 from ..records import Slice
-from .core import UNIT, Axes, Axis, Step, Tensor, axis_index, rule
+from .core import LINES_UP, UNIT, Axes, Axis, Step, Tensor, axis_index, rule
 from .views import sliced
 
 __all__: list[str] = []
@@ -23,7 +23,7 @@ def _setitem(step: Step) -> list[Axes] | None:
     if value is not None:
         place = taken(step, x, step.arg(1, "index"), None)
         if place is not None:
-            step.broadcast([Tensor([a.size for a in place], place, constant=False, owner=None), value], "fills")
+            step.broadcast([Tensor([a.size for a in place], place, constant=False, owner=None), value], LINES_UP)
     return [list(x.axes)]
 
 

@@ -1,6 +1,7 @@
 """Rules for operations that work entry by entry, along one axis, or away an axis; losses and factories too."""
 
-from .core import UNIT, Axes, Axis, Step, Tensor, axis_index, rule
+from ..speech import say
+from .core import COMPARES, LINES_UP, UNIT, Axes, Axis, Step, Tensor, axis_index, rule
 from .regroup import written_sizes
 
 __all__: list[str] = []
@@ -121,7 +122,12 @@ def from_weights(step: Step, soft: Axis, summed: Axis) -> None:
 
     def text() -> str:
         name, other = step.space.name(soft.term), step.space.name(summed.term)
-        return f"{step.name} adds up weighted values over {other}, but the softmax of the weights ran over {name}"
+        return say(
+            "{step} adds up weighted values over {other}, but the softmax of the weights ran over {name}",
+            step=step.name,
+            other=other,
+            name=name,
+        )
 
     step.warn(text)
 
@@ -166,7 +172,7 @@ def _layer_norm(step: Step) -> list[Axes] | None:
     if x is None:
         return None
     weights = [t for t in (step.tensor(2, "weight"), step.tensor(3, "bias")) if t is not None]
-    return [step.broadcast([x, *weights], "scales")]
+    return [step.broadcast([x, *weights], LINES_UP)]
 
 
 @rule("batch_norm", "group_norm", "instance_norm")
@@ -177,7 +183,7 @@ def _channel_norm(step: Step) -> list[Axes] | None:
     axes = list(x.axes)
     for t in step.tensors()[1:]:
         if t.rank == 1 and x.rank > 1 and t.shape[0] == x.shape[1]:
-            axes[1] = step.meet(axes[1], t.axes[0], "scales")
+            axes[1] = step.meet(axes[1], t.axes[0], LINES_UP)
     return [axes]
 
 
@@ -187,11 +193,11 @@ def _cross_entropy(step: Step) -> list[Axes] | None:
     if logits is None or target is None:
         return None
     if target.rank == logits.rank:
-        rows = step.broadcast([logits, target], "compares")
+        rows = step.broadcast([logits, target], COMPARES)
         rows = [*rows[:1], *rows[2:]] if len(rows) > 1 else []
     else:
         left = [*logits.axes[:1], *logits.axes[2:]] if logits.rank > 1 else []
-        rows = [step.meet(a, b, "compares") for a, b in zip(left, target.axes, strict=False)]
+        rows = [step.meet(a, b, COMPARES) for a, b in zip(left, target.axes, strict=False)]
     return [rows if step.outs[0] else []]
 
 
@@ -205,7 +211,7 @@ def _cross_entropy(step: Step) -> list[Axes] | None:
     "kl_div",
 )
 def _pair_loss(step: Step) -> list[Axes] | None:
-    axes = step.broadcast(step.tensors()[:2], "compares")
+    axes = step.broadcast(step.tensors()[:2], COMPARES)
     return [axes if step.outs[0] else []]
 
 

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from ..naming import Term
-from .core import Axes, Axis, Step, Tensor, rule
+from ..speech import say
+from .core import CONTRACTS, Axes, Axis, Step, Tensor, rule
 
 __all__: list[str] = []
 
@@ -58,7 +59,7 @@ def told_apart(step: Step, axes: Axes) -> Axes:
 def contract(step: Step, a: Tensor, x: Axis, b: Tensor, y: Axis) -> None:
     """Sum two axes away against each other: they must be one axis, and weights are summed where their softmax ran."""
     if x.size == y.size and not step.space.unify(x.term, y.term) and x.size > 1:
-        step.clash(x.term, y.term, "contracts")
+        step.clash(x.term, y.term, CONTRACTS)
     for t, axis in ((a, x), (b, y)):
         soft = [s for s in t.axes if s.soft == 1]
         if soft and not axis.soft:
@@ -72,10 +73,12 @@ def warn_of_weights(step: Step, soft: Term, summed: Term) -> None:
         name, other = step.space.name(soft), step.space.name(summed)
         if name in ("E", "K"):
             return None
-        which = f"{name} and not the {other}" if name == other else f"{name}, not {other}"
-        return (
-            f"{step.name} sums over {other}, but the softmax ran over another axis ({which} that is summed): "
-            "the weights that are summed do not add up to 1; use softmax(dim=-1) on scores of queries x keys"
+        return say(
+            "{step} sums over {other}, but the softmax ran over another axis, {name}: the weights that are summed do "
+            "not add up to 1; use softmax(dim=-1) on scores of queries x keys",
+            step=step.name,
+            other=other,
+            name=say("a second {name}", name=name) if name == other else name,
         )
 
     step.warn(text)
@@ -88,9 +91,12 @@ def warn_of_heads(step: Step, row: Term, column: Term) -> None:
         x, y = step.space.name(row), step.space.name(column)
         if x not in HEADS or y not in HEADS:
             return None
-        return (
-            f"{step.name} compares heads with heads: its result ends in [{x}, {y}], so no token looks at another; "
-            "put H before T first: view(B, T, H, D).transpose(1, 2)"
+        return say(
+            "{step} compares heads with heads: its result ends in [{x}, {y}], so no token looks at another; put H "
+            "before T first: view(B, T, H, D).transpose(1, 2)",
+            step=step.name,
+            x=x,
+            y=y,
         )
 
     step.warn(text)
@@ -195,7 +201,7 @@ def _einsum(step: Step) -> list[Axes] | None:
     owners: dict[str, list[Tensor]] = {}
     for names, t in zip(letters, operands, strict=True):
         for name, axis in zip(names, t.axes, strict=True):
-            met[name] = step.meet(met[name], axis, "contracts or lines up") if name in met else axis
+            met[name] = step.meet(met[name], axis, CONTRACTS) if name in met else axis
             owners.setdefault(name, []).append(t)
     offer_names(step, *operands)
     out = _letters(right, len(step.outs[0])) if arrow else _implicit(letters)

@@ -14,6 +14,7 @@ from itertools import product as every
 from math import prod
 
 from ..naming import POSITIONS, Space, Sum, Sym, Term, Var, number
+from ..speech import say
 from .core import UNIT, Axes, Axis, Step
 
 __all__ = ["merged", "regroup", "written_sizes"]
@@ -211,9 +212,12 @@ def _crossed(step: Step, terms: list[tuple[int, Term]], units: list[Unit], new: 
 
         def text() -> str:
             names = ", ".join(_shown(step.space, t) for _, t in terms)
-            return (
-                f"{step.name} cuts across axes: [{names}] is read as [{', '.join(map(str, new))}], so the new axes mix "
-                "entries of different old ones; split the last axis first, then transpose"
+            return say(
+                "{step} cuts across axes: [{names}] is read as [{sizes}], so the new axes mix entries of different old "
+                "ones; split the last axis first, then transpose",
+                step=step.name,
+                names=names,
+                sizes=", ".join(map(str, new)),
             )
 
         step.warn(text)
@@ -247,9 +251,12 @@ def _check_merge(step: Step, terms: list[Term]) -> None:
         if len(names) < 2 or not POSITIONS & set(names[:-1]) or names[-1] not in WIDTHS:
             return None
         shown = " ".join(step.space.name(t) for t in terms)
-        return (
-            f"{step.name} merges a data axis with a feature axis: ({shown}) becomes one axis of "
-            f"{prod(t.size for t in terms)}; to join heads, transpose them back next to D first"
+        return say(
+            "{step} merges a data axis with a feature axis: ({shown}) becomes one axis of {size}; to join heads, "
+            "transpose them back next to D first",
+            step=step.name,
+            shown=shown,
+            size=prod(t.size for t in terms),
         )
 
     if len(terms) > 1:
