@@ -135,6 +135,10 @@ class _Namer:
                 found = None  # arguments of a form that the rule does not know: nothing is said about the axes
             if found is None and step.outs:
                 self.unnamed[step.name] = None
+        if found is None:
+            for tensor in step.tensors():
+                for axis in tensor.axes if tensor.role == "parameter" else ():
+                    self.space.disown(axis.term)
         out: list[list[Axis]] = []
         for i, shape in enumerate(step.outs):
             axes = found[i] if found is not None and i < len(found) else None
