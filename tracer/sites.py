@@ -206,7 +206,7 @@ def _read(code: CodeType, instruction: int) -> Place:
 
 
 def _source(code: CodeType) -> tuple[Sequence[str], ast.AST | None]:
-    """Return a file's lines and the tree of what `code` is: one function, since the tree of a file takes megabytes."""
+    """Return the lines of a file and the tree of one function: that of a whole file would take megabytes."""
     file = code.co_filename
     linecache.checkcache(file)
     lines = linecache.getlines(file)
