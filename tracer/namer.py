@@ -36,7 +36,8 @@ class Named:
 
 
 _CACHE: "OrderedDict[Any, Named]" = OrderedDict()
-_CACHE_SIZE, _CACHE_OPS = 32, 20_000
+_CACHE_OPS = 10_000
+"""Operations kept in all; about 20 MB."""
 
 
 def name_log(log: Log) -> Named:
@@ -47,7 +48,7 @@ def name_log(log: Log) -> Named:
         found = _Namer(log).run()
         if key is not None and len(found.ops) <= _CACHE_OPS:
             _CACHE[key] = found
-            if len(_CACHE) > _CACHE_SIZE:
+            while sum(len(named.ops) for named in _CACHE.values()) > _CACHE_OPS:
                 _CACHE.popitem(last=False)
     elif key is not None:
         _CACHE.move_to_end(key)
