@@ -237,7 +237,8 @@ class Space:
         for whole, times in (("C", (2, 3)), ("M", (2,)), ("C", (4,))):
             if whole in known and not (named and 4 in times):  # M is 4C as a rule
                 out += [self.scaled(self.sym(whole, known[whole]), k, 1) for k in times if k * known[whole] == size]
-        if "H/G" in known and "D" in known and (known["H"] + 2 * known["G"]) * known["D"] == size:
+        fused = (known["H"] + 2 * known["G"]) * known["D"] if {"H/G", "D"} <= known.keys() else 0
+        if fused == size and known["H/G"] != 2:  # with two heads in a group it is 2C, whatever it is made of
             heads, groups = (self.product(self.sym(s, known[s]) for s in (n, "D")) for n in "HG")
             out.append(self.sum([heads, groups, groups]))  # one map for queries, keys and values
         unique: list[Term] = []
