@@ -6,6 +6,7 @@ Reads models with `getattr` alone, and never trusts what it finds: an attribute 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from functools import lru_cache
 from types import FunctionType
 from typing import Any, NamedTuple
 
@@ -93,17 +94,22 @@ def checked(text: Any, tensor: torch.Tensor, what: str) -> str:
     if not isinstance(text, str):
         raise AxesError(f'axes for {what}: {text!r} is not a text. Write one name for each axis, such as "B T C".')
     try:
-        names = parse_axes(text)
+        named = _number_of_axes(text)
     except AxesError as error:
         raise AxesError(f"axes for {what}: {error}") from None
     rank = tensor.dim()
-    if len(names) != rank:
+    if named != rank:
         shape = _shape(tensor)
         raise AxesError(
-            f'axes for {what}: "{text}" names {_count(len(names), "axis", "axes")}, but {what} has shape {shape}. '
+            f'axes for {what}: "{text}" names {_count(named, "axis", "axes")}, but {what} has shape {shape}. '
             f"Give {_count(rank, 'name', 'names')}; write ? for an axis without one."
         )
     return text
+
+
+@lru_cache(1024)
+def _number_of_axes(text: str) -> int:
+    return len(parse_axes(text))
 
 
 def match_axes(

@@ -30,7 +30,7 @@ __all__ = ["close", "open_", "recorders", "run_untouched"]
 _KEY: Any = "tracer"
 _count, _at = torch._C._len_torch_function_stack, torch._C._get_function_stack_at
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # a generator that is collected inside these few lines closes its block there
 _open: list[Recorder] = []
 """Recorders in place now, in any thread; empty again when the last has gone."""
 _asides: "dict[int, Aside]" = {}
@@ -75,18 +75,23 @@ def _install() -> None:
     torch_modules._global_forward_hooks_always_called[_KEY] = True
     if _QUIET not in warnings.filters:
         warnings.filters.insert(0, _QUIET)  # type: ignore[attr-defined]
+        _filtered.append(warnings.filters)
 
 
 def _remove() -> None:
     torch_modules._global_forward_pre_hooks.pop(_KEY, None)
     torch_modules._global_forward_hooks.pop(_KEY, None)
     torch_modules._global_forward_hooks_always_called.pop(_KEY, None)
-    if _QUIET in warnings.filters:
-        warnings.filters.remove(_QUIET)  # type: ignore[attr-defined]
+    for filters in (*_filtered, warnings.filters):
+        if _QUIET in filters:
+            filters.remove(_QUIET)
+    _filtered.clear()
 
 
 _QUIET = ("ignore", re.compile(r"Using `torch\.compile\(module\)` when there are global hooks"), UserWarning, None, 0)
 """A compiled module warns of any hook on all modules; these ones go away while it runs."""
+_filtered: list[Any] = []
+"""Lists that hold this filter: `warnings.catch_warnings` in the traced code puts a copy in the place of the first."""
 
 
 def _stack() -> list[TorchFunctionMode]:
@@ -268,8 +273,8 @@ def _restore(aside: Aside) -> None:
         aside.calls[0][0].spent.append(aside.handle)
 
 
-def _drop_spent(recorders: Sequence[Recorder]) -> None:
-    for r in recorders:
+def _drop_spent(here: Sequence[Recorder]) -> None:
+    for r in here:
         while r.spent:
             r.spent.pop().remove()
 

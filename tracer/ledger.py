@@ -5,7 +5,7 @@ too: they are compared only between tensors that are alive at that moment.
 """
 
 from collections.abc import Callable, Sequence
-from threading import Lock
+from threading import RLock
 from typing import Any
 from weakref import ref as weak
 
@@ -24,7 +24,7 @@ DisableTorchFunction = torch._C.DisableTorchFunction
 
 _KEPT_ELEMENTS = 64
 _REFS = Ref._pool
-_lock = Lock()
+_lock = RLock()
 
 
 class Ledger:
@@ -144,7 +144,8 @@ class Ledger:
 
 
 def _more(number: int) -> Ref:
-    with _lock:  # two threads that add to the pool at once would give one number to two
+    with _lock:  # two threads that add to the pool at once could give two the same number
+        Ref.at(number + 1000)
         return Ref.at(number)
 
 

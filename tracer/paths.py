@@ -27,7 +27,8 @@ class Root:
         """modules that may have an `axes` attribute, outermost first, with the prefix of what is inside them"""
         self._kinds: dict[type, bool] = {}
         self._owned: dict[int, tuple[str, str, weak[nn.Module], str]] | None = None
-        self._axes: dict[str, str] | None = None
+        self._axes: dict[str, str] = {}
+        self._asked = 0
         self._add(module, "", "")
 
     def _add(self, module: nn.Module, path: str, dot: str) -> None:
@@ -54,7 +55,6 @@ class Root:
                 place = place.removeprefix("_modules.")  # a part that was added while running
                 path = f"{prefix}.{place}" if prefix else place
                 self._add(module, path, f"{path}.")
-                self._axes = None
                 return path
         return above[-1][1] if above else ""
 
@@ -93,16 +93,15 @@ class Root:
 
     def axes_of(self, name: str, t: Tensor) -> str | None:
         """Return the axes that the outermost module to say so declares for a parameter or buffer."""
-        if self._axes is None:
-            self._axes = {}
-            for dot, holder in self.declaring:
-                for inner, declared in axes_of(holder()).items():
-                    self._axes.setdefault(dot + inner, declared)
-        text = self._axes.get(name)
-        if text is None and self._axes:  # tied weights may be declared under their other name
+        while name not in self._axes and self._asked < len(self.declaring):
+            dot, holder = self.declaring[self._asked]
+            self._asked += 1
+            for inner, text in axes_of(holder()).items():
+                self._axes.setdefault(dot + inner, text)
+        if name not in self._axes and self._axes:  # tied weights may be declared under their other name
             owner = self._search_owner(t)
-            return None if owner is None else self._axes.get(owner[1])
-        return text
+            name = name if owner is None else owner[1]
+        return self._axes.get(name)
 
 
 def _all(module: nn.Module | None, path: str, seen: dict[int, None]) -> Iterator[tuple[str, nn.Module]]:

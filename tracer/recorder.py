@@ -253,7 +253,8 @@ class Recorder(TorchFunctionMode):
         stack, kind = self.stack, type(module)
         library = self.libraries.get(kind)
         if library is None:
-            code = getattr(unwrap(kind.forward), "__code__", None)  # @torch.no_grad() wraps a user's forward
+            forward: Any = getattr(kind, "forward", None)
+            code = getattr(unwrap(forward), "__code__", None)  # @torch.no_grad() wraps a user's forward
             library = self.libraries[kind] = code is None or is_library(code)
         if not stack:
             new = self._find_root(module)

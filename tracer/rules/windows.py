@@ -1,6 +1,6 @@
 """Rules for convolutions and pooling: batch and channels keep their axes, positions are counted anew."""
 
-from .core import Axes, Axis, Step, Tensor, rule
+from .core import CONTRACTS, Axes, Axis, Step, Tensor, rule
 from .products import made_by_weights
 
 __all__: list[str] = []
@@ -16,12 +16,12 @@ def _conv(step: Step) -> list[Axes] | None:
         space.disown(axis.term)  # kernels and groups have no names of their own
     channels = x.axes[-spatial - 1]
     if weight.axes[1].size == channels.size > 1 and weight.role == "parameter":
-        step.meet(channels, weight.axes[1], "contracts")
+        step.meet(channels, weight.axes[1], CONTRACTS)
     out = weight.axes[0]
     space.offer(out.term, heads=False)
     made_by_weights(step, channels, out)
     if weight.axes[0].size == channels.size and weight.axes[1].size == 1 and channels.size > 1:
-        out = step.meet(channels, out, "scales")  # one filter for each channel
+        out = step.meet(channels, out)  # one filter for each channel
     if bias is not None:
         out = step.meet(out, bias.axes[0])
     return [[*x.axes[: -spatial - 1], out, *_positions(step, x, spatial)]]
