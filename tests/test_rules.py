@@ -283,8 +283,45 @@ def test_mixing_positions_by_a_learned_map_gives_positions_back():
     assert warnings == ()
 
 
-def test_the_last_position_is_one_position_also_where_there_is_only_one():
-    assert last(lambda x: x[:, -1:], torch.rand(2, 1, 8), axes=["B T C"])[0] == [("B", "1", "C")]
+def test_the_last_of_one_position_may_be_all_of_them():
+    assert last(lambda x: x[:, -1:], torch.rand(2, 5, 8), axes=["B T C"])[0] == [("B", "1", "C")]
+    for f in (lambda x: x[:, -1:], lambda x: x[:, -x.size(1) :]):
+        assert last(f, torch.rand(2, 1, 8), axes=["B T C"])[0] == [("B", "?", "C")]
+
+
+@pytest.mark.parametrize("T", [1, 5])
+def test_a_position_of_size_one_stays_with_the_batch(T):
+    axes, warnings = last(
+        lambda x: (y := x.reshape(2, T, -1)).view(-1, y.size(-1)),
+        torch.rand(2, T, 3, 16),
+        axes=["B T H D"],
+        sizes={"H": 3, "D": 16},
+    )
+    assert axes == [("(B T)", "C")]
+    assert warnings == ()
+
+
+def test_the_shift_of_relative_positions_is_no_merge_with_heads():
+    def shift(x):
+        n = x.shape
+        return torch.cat([torch.zeros(*n[:3], 1), x], -1).view(n[0], n[1], n[3] + 1, n[2])
+
+    t = tracer.trace(shift, torch.rand(2, 3, 1, 1), axes=["B H T T"])
+    assert t[-1].outputs[0].axes[1] in ("H", "?")
+
+
+def test_fused_grouped_maps_have_the_name_of_their_sum():
+    maps, x = torch.nn.Linear(48, 80), torch.rand(2, 48)
+    sizes = {"C": 48, "H": 6, "G": 2, "D": 8}
+    assert last(maps, x, axes=["B C"], sizes=sizes)[0] == [("B", "C+(2 G D)")]
+    parts, _ = last(lambda x: maps(x).split([48, 16, 16], -1), x, axes=["B C"], sizes=sizes)
+    assert parts == [("B", "C"), ("B", "(G D)"), ("B", "(G D)")]
+    assert last(maps, x, axes=["B C"], sizes={**sizes, "M": 80})[0] == [("B", "?")]
+
+
+def test_one_text_cannot_give_one_name_two_sizes():
+    _, warnings = last(lambda x: x + 1, torch.rand(2, 5, 3), axes=["B T B"])
+    assert any("B" in w and "2" in w and "3" in w for w in warnings)
 
 
 def test_where_of_a_condition_gives_indices():

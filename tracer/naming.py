@@ -201,6 +201,16 @@ class Space:
             return parts[0]
         return Term(1, 1, (Sum(tuple(parts)),)) if parts else ONE
 
+    def pieces(self, term: Term) -> list[Term]:
+        """Return what an axis was joined from, one by one: C, (G D), (G D) of `C+(2 G D)`; nothing for other axes."""
+        term = self.walk(term)
+        if term.var and term.var.options and len(term.var.options) == 1:
+            term = term.var.options[0]
+        if not self._is_sum(term):
+            return []
+        parts = [(p, Term(1, p.den, p.atoms)) for p in _parts(term)]
+        return [one for p, one in parts for _ in range(p.num)]
+
     @staticmethod
     def _is_sum(t: Term) -> bool:
         return len(t.atoms) == 1 and isinstance(t.atoms[0], Sum) and t.num == t.den
@@ -227,6 +237,10 @@ class Space:
         for whole, times in (("C", (2, 3)), ("M", (2,)), ("C", (4,))):
             if whole in known and not (named and 4 in times):  # M is 4C as a rule
                 out += [self.scaled(self.sym(whole, known[whole]), k, 1) for k in times if k * known[whole] == size]
+        fused = (known["H"] + 2 * known["G"]) * known["D"] if {"H/G", "D"} <= known.keys() else 0
+        if fused == size and known["H/G"] != 2:  # with two heads in a group it is 2C, whatever it is made of
+            heads, groups = (self.product(self.sym(s, known[s]) for s in (n, "D")) for n in "HG")
+            out.append(self.sum([heads, groups, groups]))  # one map for queries, keys and values
         unique: list[Term] = []
         for t in out:
             if not any(self.same(t, u) for u in unique):
@@ -529,6 +543,10 @@ class Space:
                 f'"{text}" names {len(words)} axes, but the tensor has {len(shape)}: {list(shape)}. '
                 "Write one name for each axis, or ? for one you do not want to name."
             )
+        met: dict[str, int] = {}
+        for word, n in zip(words, shape, strict=True):
+            if word.isidentifier() and met.setdefault(word, n) != n:
+                raise AxesError(f'"{text}" gives the name {word} to axes of {met[word]} and of {n} entries.')
         return [self._read_one(word, n, text) for word, n in zip(words, shape, strict=True)]
 
     def _read_one(self, word: str, size: int, text: str) -> Term:

@@ -297,8 +297,8 @@ def _place_ones(
             best = best[1:]
             if mine:
                 groups[j] = sorted([*groups.get(j, []), *mine], key=lambda u: u[0])
-                if _mixed(step.space, groups[j]) and (written[j] or "").isidentifier():
-                    groups[j] = [(mine[0][0], step.space.fresh(new[j]))]  # one word for a merge of such axes?
+                if _mixed(step.space, groups[j]) and written[j] != "-1" and "*" not in (written[j] or ""):
+                    groups[j] = [(mine[0][0], step.space.fresh(new[j]))]  # one size for a merge of such axes?
 
 
 def _shares(count: int, slots: int) -> list[tuple[int, ...]]:
@@ -335,11 +335,11 @@ def _score(
         elif text == "-1":
             total += min(k, 1) * (not there) + 0.1 * k
         elif not there:
-            total += min(k, 1) if k < 2 or _joins(space, mine) else 1 - 2 * (k - 1)
+            total += min(k, 1) if k < 2 or _joins(space, [], mine) else 1 - 2 * (k - 1)
         elif k:
             data = all(space.is_data(t) for _, t in there)
             mixed = sum(space.is_data(t) != data for _, t in mine)
-            total += 0.5 if _joins(space, [*there, *mine]) else -0.2 * k - 0.8 * mixed
+            total += 0.5 if _joins(space, there, mine) else -0.2 * k - 0.8 * mixed
     return total
 
 
@@ -348,10 +348,10 @@ def _mixed(space: Space, units: list[Unit]) -> bool:
     return len({space.is_data(t) for _, t in units}) > 1
 
 
-def _joins(space: Space, units: list[Unit]) -> bool:
-    """Tell whether some units are one known axis together: (H D) is C."""
-    product = space.product(t for _, t in sorted(units, key=lambda u: u[0]))
-    return len(space.contract(product)) < len(product.atoms)
+def _joins(space: Space, there: list[Unit], mine: list[Unit]) -> bool:
+    """Tell whether some units become one known axis with those that are there: H beside D is C."""
+    product = space.product(t for _, t in sorted([*there, *mine], key=lambda u: u[0]))
+    return len(space.contract(product)) < len(space.contract(space.product(t for _, t in there))) + len(mine)
 
 
 def _hides_one(space: Space, group: list[Unit]) -> bool:

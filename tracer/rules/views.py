@@ -209,8 +209,10 @@ def _cut(step: Step, x: Tensor, whole: Axis, sizes: list[int]) -> Axes:
             return [Axis(space.scaled(term, 1, n))] * n
         if term.var and not x.constant:
             return [Axis(space.scaled(term, 1, n))] * n
-    parts = step.fresh(sizes)
-    return parts
+    joined = [] if x.constant or space.is_data(whole.term) else space.pieces(whole.term)
+    if [t.size for t in joined] == sizes:
+        return [Axis(t) for t in joined]
+    return step.fresh(sizes)
 
 
 @rule("unbind")
@@ -255,7 +257,7 @@ def sliced(step: Step, x: Tensor, axis: Axis, start: Any, stop: Any, stride: Any
     if open_ended and by == 1:
         return axis
     if start == -1 and stop is None and by == 1:
-        return UNIT
+        return UNIT if n > 1 else step.fresh([1])[0]  # `-1:` or `-n:`
     if length == n and by == 1 and not x.constant:
         return axis
     if length >= 0 and 2 * length == n and not x.constant and _half(first, last, by, n):
