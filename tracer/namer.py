@@ -4,7 +4,7 @@ Needs no torch and no tensors. Names that become known late reach back to every 
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -321,12 +321,15 @@ def _contiguous(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
     return True
 
 
-def _refs(value: Any) -> Iterable[Ref]:
-    if type(value) is Ref:
-        yield value
-    elif isinstance(value, tuple):
-        for v in value:
-            yield from _refs(v)
+def _refs(values: tuple[Any, ...]) -> list[Ref]:
+    """Return every Ref in nested tuples, in order."""
+    found: list[Ref] = []
+    for v in values:
+        if type(v) is Ref:
+            found.append(v)
+        elif isinstance(v, tuple):
+            found += _refs(v)
+    return found
 
 
 def _equation(args: tuple[Any, ...]) -> str | None:

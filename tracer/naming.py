@@ -7,6 +7,7 @@ gets its name the moment the variable does. A `Space` holds the sizes of one tra
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from math import gcd, prod
 
 from .errors import AxesError
@@ -600,6 +601,7 @@ def complete_sizes(sizes: Mapping[str, int]) -> dict[str, int]:
 _TOKEN = re.compile(r"\s*(?:(\()|(\))|(\d+)|([A-Za-z_][A-Za-z_0-9]*)|([+/?]))")
 
 
+@cache
 def parse_axes(text: str) -> tuple[str, ...]:
     """Split an axes text into one name for each axis: `"B T (H D) 3C"` -> `("B", "T", "(H D)", "3C")`.
 
@@ -647,6 +649,7 @@ def _join_suffixes(words: list[str]) -> list[str]:
     return out
 
 
+@cache
 def _parse_term(word: str) -> tuple[object, ...]:
     """Read one axis into a tree: ("sym", T) | ("num", 3) | ("scale", tree, 3, 1) | ("product", …) | ("sum", …)."""
     tokens: list[str] = []

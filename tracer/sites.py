@@ -231,7 +231,7 @@ def _parse(lines: Sequence[str], first: int, last: int) -> ast.AST | None:
     indented = part[0][:1] in " \t"
     try:
         tree = ast.parse(("if True:\n" if indented else "") + "".join(part))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except (SyntaxError, SystemError, ValueError, RecursionError, MemoryError):  # SystemError: 3.11 inside greenlets
         return None
     return ast.increment_lineno(tree, first - 1 - indented)
 
