@@ -169,9 +169,10 @@ def _line(case: Case) -> str:
     return case.op.source.code if case.op.source else ""
 
 
-def _is_own(info: TensorInfo) -> bool:
-    """Tell whether a tensor belongs to the module: its weights keep their type, what comes in is converted."""
-    return "." in (info.variable or "")
+def _is_own(case: Case, info: TensorInfo) -> bool:
+    """Tell whether a tensor belongs to the layer: its weights keep their type, what comes in is converted."""
+    layer = case.op.name in ("linear", "layer_norm", "rms_norm") and info is not case.inputs[0]
+    return layer or "." in (info.variable or "")
 
 
 def _axis(info: TensorInfo, i: int) -> str:
@@ -360,7 +361,8 @@ def _leading_axes(case: Case) -> Finding | None:
         "the left side has {x} where the right has {y}.",
         x=_axis(a, at), y=_axis(b, at),
     )  # fmt: skip
-    return Finding(what, _leading_repair(_unmoved(case, a), _unmoved(case, b), at))
+    before = _unmoved(case, b)
+    return Finding(what, _leading_repair(a, before if before.shape[:-2] == b.shape[:-2] else b, at))
 
 
 def _leading_repair(a: TensorInfo, b: TensorInfo, at: int) -> str:
@@ -600,10 +602,8 @@ def _permutation(case: Case) -> Finding | None:
     x = case.inputs[0]
     what = say(
         "permute needs every axis once: {x} has {n}, and {m} were given.",
-        x=_who(x, "the tensor"),
-        n=_rank(x),
-        m=len(case.numbers),
-    )
+        x=_who(x, "the tensor"), n=_rank(x), m=len(case.numbers),
+    )  # fmt: skip
     if len(case.numbers) == _rank(x) + 1:
         return Finding(
             what, say("if an axis is missing, split or unsqueeze it first; {label} is what there is.", label=x.label)
@@ -815,18 +815,15 @@ def _dtypes(case: Case) -> Finding | None:
         a, b = pairs[0]
         what = say(
             "{a} is {x}, {b} is {y}; this operation wants one type.",
-            a=_who(a, "the first tensor"),
-            x=_dtype(a),
-            b=_who(b, "another"),
-            y=_dtype(b),
-        )
+            a=_who(a, "the first tensor"), x=_dtype(a), b=_who(b, "another"), y=_dtype(b),
+        )  # fmt: skip
         if _is_whole(a) != _is_whole(b):
             ids = a if _is_whole(a) else b
             return Finding(
                 what, say("token ids go through an embedding first; quantities become {c}.float().", c=_code(ids))
             )
-        target, other = (b, a) if _is_own(b) and not _is_own(a) else (a, b)
-        name = _code(target) if not _is_own(target) else ""
+        target, other = (b, a) if _is_own(case, b) and not _is_own(case, a) else (a, b)
+        name = _code(target) if not _is_own(case, target) else ""
         dtype = f"{name}.dtype" if name else f"torch.{_dtype(target)}"
         x = _who(other, "the first tensor" if other is a else "the other")
         return Finding(what, say("convert {x}: {c}.to({dtype}).", x=x, c=_code(other), dtype=dtype))
@@ -835,10 +832,8 @@ def _dtypes(case: Case) -> Finding | None:
         return None
     what = say(
         "{name} works on floating-point numbers; {x} is {dtype}.",
-        name=case.op.name,
-        x=_who(whole, "the tensor"),
-        dtype=_dtype(whole),
-    )
+        name=case.op.name, x=_who(whole, "the tensor"), dtype=_dtype(whole),
+    )  # fmt: skip
     return Finding(what, say("{c}.float()", c=_code(whole)))
 
 
@@ -904,8 +899,8 @@ def _table_repair(table: TensorInfo, other: TensorInfo, at: int) -> str:
     if have > need:
         return _cut(table, other.shape)
     if mask:
-        return say("make the mask T x T, here {n} x {n}: it has {m}, so block_size is smaller than T.", n=need, m=have)
-    return say("make it for {n} positions or more: it has {m}, so block_size is smaller than T.", n=need, m=have)
+        return say("make the mask T x T, {n} x {n} here: block_size ({m}) is smaller than T.", n=need, m=have)
+    return say("make it for {n} positions or more: block_size ({m}) is smaller than T.", n=need, m=have)
 
 
 def _cut(long: TensorInfo, shape: Sequence[int]) -> str:
