@@ -126,9 +126,9 @@ def _enter(module: nn.Module, args: tuple[Any, ...]) -> None:
     try:
         for r in here:
             r.enter(module, args)
-        why = _WHY.get(type(module)) or _why_aside(type(module))
-        if why != "nothing":
-            _consider(module, args, here, why)
+        kind = type(module)
+        if kind not in _PLAIN:
+            _consider(module, args, here, _why_aside(kind))
     except Exception as error:
         for r in here:
             r.lost(error)
@@ -179,25 +179,26 @@ class Aside:
     handle: Any = None
 
 
-_WHY: dict[type, str] = {}
-"""Class of module -> why it may have to run untouched; a cache."""
+_PLAIN: set[type] = set()
+"""Classes of modules that never have to run untouched; a cache."""
 
 
 def _why_aside(kind: type) -> str:
+    """Return why modules of a class may have to run untouched, or ""."""
     if issubclass(kind, _FAST):
-        why = "fast path"
-    elif issubclass(kind, torch.jit.ScriptModule):
-        why = "a script"
-    elif any(c.__name__ == "OptimizedModule" and c.__module__.startswith("torch._dynamo") for c in kind.__mro__):
-        why = "compiled"
-    else:
-        why = "nothing"
-    _WHY[kind] = why
-    return why
+        return "fast path"
+    if issubclass(kind, torch.jit.ScriptModule):
+        return "a script"
+    if any(c.__name__ == "OptimizedModule" and c.__module__.startswith("torch._dynamo") for c in kind.__mro__):
+        return "compiled"
+    _PLAIN.add(kind)
+    return ""
 
 
 def _consider(module: nn.Module, args: tuple[Any, ...], here: Sequence[Recorder], why: str) -> None:
     """Step aside for a module if it must run untouched this time."""
+    if not why:
+        return
     if why == "fast path":
         if not _takes_fast_path(module, args):
             return

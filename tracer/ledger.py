@@ -62,20 +62,21 @@ class Ledger:
             dtype, device = t.dtype, t.device
         except Exception:  # vmap, sparse and nested tensors raise when asked, with several types
             shape, stride, offset, address, dtype, device = _ask(t)
-        storage = None
+        storage, live = None, weak(t)
         if address is not None:
             found = self.outside.get(address)
             if found is None or _address(found[0]()) != address:
-                found = self.outside[address] = weak(t), self.storages
+                found = self.outside[address] = live, self.storages
                 self.storages += 1
             storage = found[1]
-        number = len(self.facts)
-        self.facts.append((self.tensors, shape, stride, offset, storage, dtype, device))
+        facts = self.facts
+        number = len(facts)
+        facts.append((self.tensors, shape, stride, offset, storage, dtype, device))
         self.tensors += 1
         if self.keep_values:
             self._keep(t, number)
         ref = _REFS[number] if number < len(_REFS) else _more(number)
-        self.known[id(t)] = weak(t), ref
+        self.known[id(t)] = live, ref
         self.introduce(t, number)
         return ref
 

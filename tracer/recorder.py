@@ -16,6 +16,7 @@ from weakref import ref as weak
 import torch
 from torch import Tensor, nn
 from torch.compiler import is_dynamo_compiling
+from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
 from .calls import CALLS, READS, call_of, inplace_position
@@ -112,7 +113,7 @@ class Recorder(TorchFunctionMode):
         try:
             for a in args:
                 kind = type(a)
-                if kind in PLAIN:
+                if kind is Tensor or kind is Parameter:
                     entry = known.get(id(a))
                     ref = entry[1] if entry is not None and entry[0]() is a else self.ledger.ref(a)
                     inputs.append(a)
@@ -129,11 +130,10 @@ class Recorder(TorchFunctionMode):
         return tuple(frozen), ()
 
     def _freeze(self, value: Any, inputs: list[Tensor]) -> Any:
-        if isinstance(value, Tensor):
-            ref = self.ledger.ref(value)
-            inputs.append(value)
-            return ref
         kind = type(value)
+        if kind in PLAIN or isinstance(value, Tensor):
+            inputs.append(value)
+            return self.ledger.ref(value)
         if isinstance(value, tuple | list):
             if len(value) > _LONGEST and not isinstance(value[0], Tensor):
                 return f"{kind.__name__} of {len(value)}"
@@ -152,7 +152,7 @@ class Recorder(TorchFunctionMode):
         try:
             outs: tuple[Ref, ...]
             memory: tuple[Memory | None, ...]
-            if type(out) in PLAIN:
+            if type(out) is Tensor:
                 ref, how = self.ledger.output(out, inputs, call.inplace)
                 if how == "same" and _writes(func, frozen):
                     how = "in-place"

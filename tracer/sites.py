@@ -67,20 +67,20 @@ def locate(frame: FrameType | None) -> tuple[Place | None, FrameType | None]:
     Where a layer of torch is traced by itself there is no such code: then the layer's own line counts. (None, None) if
     there is neither.
     """
-    start = frame
+    start, known = frame, _sites
     while frame is not None:
-        code = frame.f_code
-        sites = _sites.get(id(code))
-        if sites is None:
-            sites = _learn(code)
-        if sites is not LIBRARY:
-            if sites is BOUNDARY:
-                break
+        sites = known.get(id(frame.f_code))
+        if sites is LIBRARY:
+            frame = frame.f_back
+        elif sites is None:
+            _learn(frame.f_code)
+        elif sites is BOUNDARY:
+            break
+        else:
             place = sites.get(frame.f_lasti)
             if place is None:
-                place = sites[frame.f_lasti] = _read(code, frame.f_lasti)
+                place = sites[frame.f_lasti] = _read(frame.f_code, frame.f_lasti)
             return place, frame
-        frame = frame.f_back
     return _in_layer(start)
 
 
