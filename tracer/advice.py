@@ -109,7 +109,7 @@ def _find(case: Case) -> Finding | None:
     for look in _kinds_for(case.op.name):
         try:
             found = look(case)
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        except (ArithmeticError, AttributeError, LookupError, StopIteration, TypeError, ValueError):
             continue  # arguments of a form it does not know: the user's own exception must leave, whatever happens here
         if found:
             return found
