@@ -63,7 +63,7 @@ def test_an_exception_is_shown_with_its_explanation(shell):
     assert "y = x @ x" in out.stdout and "[B, T, C]" in out.stdout
     assert "__torch_function__" not in out.stdout and "engine.py" not in out.stdout
     result, out = run(shell, "%%trace\n1 +")
-    assert not result.success and "SyntaxError" in out.stdout
+    assert not result.success and "SyntaxError" in out.stdout + out.stderr
 
 
 @pytest.mark.parametrize(
@@ -117,3 +117,10 @@ def test_a_cell_in_another_thread_with_a_loop(shell):
     worker.start()
     worker.join()
     assert len(results[0][0].result) == 2 and torch.equal(shell.user_ns["y"], torch.full((2,), 2.0))
+
+
+def test_a_cell_that_is_no_python_shows_one_line(shell):
+    result, out = run(shell, '%%trace x="B T C"\nx = torch.randn(2, 4, 6\n')
+    assert not result.success
+    assert "SyntaxError: '(' was never closed (line 1): x = torch.randn(2, 4, 6" in out.stdout + out.stderr
+    assert "magic.py" not in out.stdout + out.stderr

@@ -8,6 +8,7 @@ import torch
 from attention_styles import RIGHT, WRONG, Parts
 
 import tracer
+from tracer import namer
 from tracer.models import GPT, GPTConfig
 from tracer.naming import size_of
 
@@ -125,3 +126,22 @@ def test_gpt_names_do_not_depend_on_sizes(norm):
         t = gpt_trace(*setting, norm=norm)
         assert every_name(t) == reference, setting
         assert t.warnings == (), setting
+
+
+def test_equal_runs_share_their_names_and_no_more_is_kept_than_a_bound(monkeypatch):
+    monkeypatch.setattr(namer, "_CACHE_OPS", 100)
+    namer._CACHE.clear()
+    model = torch.nn.Linear(6, 6)
+    x = torch.randn(2, 5, 6)
+    first, second = (tracer.trace(model, x, axes=["B T C"]) for _ in range(2))
+    assert first[0] is second[0]
+    for n in range(60):
+        assert len(tracer.trace(lambda x, n=n: (x + n).view(-1, 6), x)) == 2
+        list(tracer.trace(lambda x, n=n: (x + n).view(-1, 6), x))
+    assert sum(len(named.ops) for named in namer._CACHE.values()) <= 100
+
+
+def test_equal_numbers_of_other_types_are_written_as_they_are():
+    x = torch.zeros(2)
+    runs = [tracer.trace(lambda x, n=n: x.masked_fill(x > 0, n), x) for n in (1, 1.0, True)]
+    assert [repr(t[-1].args) for t in runs] == ["(1,)", "(1.0,)", "(True,)"]

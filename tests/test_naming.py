@@ -131,10 +131,10 @@ def test_repeated_heads_are_solved_by_division(space: Space) -> None:
 
 
 def test_parameter_sizes_give_a_name_only_where_one_is_left() -> None:
-    space = Space({"C": 48, "H": 3, "M": 48, "V": 96})
-    tie, only, none = space.feature(48), space.feature(16), space.feature(17)
+    space = Space({"C": 48, "H": 3, "M": 48, "V": 97})
+    tie, only, none = space.feature(48), space.feature(97), space.feature(17)
     space.solve()
-    assert names(space, [tie, only, none]) == ["?", "D", "?"]
+    assert names(space, [tie, only, none]) == ["?", "V", "?"]
     triple = space.feature(144)
     space.solve()
     assert space.name(triple) == "3C"

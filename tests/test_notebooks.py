@@ -13,6 +13,7 @@ from typing import Any
 import nbformat
 import pytest
 from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell
 
@@ -123,6 +124,8 @@ def test_runs_from_top_to_bottom_as_it_is(path: Path, folder: Path) -> None:
     notebook = run(read(path), folder)
     assert_quiet(notebook)
     assert "device: cpu" in printed(notebook)
+    if path.stem == "00_start_here":
+        assert_what_the_first_notebook_says_of_its_run(notebook)
     if path.stem == "10_record_mingpt":
         assert_the_record_is_complete(notebook)
 
@@ -144,6 +147,33 @@ def test_runs_for_other_heads_with_answers_filled_in(
     for exercise, text in zip(asked, said, strict=True):
         assert exercise.id in text
         assert ("✓ Right" if answer == "reference" else exercise.mistakes[0].id) in text
+
+
+def assert_what_the_first_notebook_says_of_its_run(notebook: NotebookNode) -> None:
+    """Each `Explain` of notebook 00 that speaks of the cell above it is true of what that cell printed."""
+    text = printed(notebook)
+    assert "at spaces:     3" in text and "at characters: 10" in text and "at bytes:      26" in text
+    assert "[1, 4, 21] + [2, 4, 21] -> [2, 4, 21]" in text and "both sentences got the same: True" in text
+    with_positions, without = map(float, re.findall(r"at the last token: ([\d.e+-]+)", text))
+    assert without < 1e-6 < 1e-5 < with_positions
+    assert "q: [B, T, C] -> view [B, T, H, D] -> transpose [B, H, T, D]   # view, view" in text
+    assert re.search(r"q unchanged: +False", text) and re.search(r"state dict unchanged: +True", text)
+    pages = [
+        str(output.data["text/html"]) for _cell, output in outputs(notebook) if "text/html" in output.get("data", {})
+    ]
+    warned = [page for page in pages if "1 warning" in page]
+    assert len(warned) == 1 and "view cuts across axes" in warned[0]
+
+
+def test_without_the_package_the_first_cell_says_one_sentence(folder: Path) -> None:
+    notebook = read(NOTEBOOKS[0])
+    notebook.cells = [cell for cell in notebook.cells if cell.cell_type == "code"][:1]
+    hide = "import sys\nsys.modules['tracer'] = None"
+    notebook.cells.insert(0, new_code_cell(hide))
+    with pytest.raises(CellExecutionError, match=r"ImportError|ModuleNotFoundError"):
+        run(notebook, folder)
+    said = [line for line in printed(notebook).splitlines() if line]
+    assert len(said) == 1 and "not installed here" in said[0] and "README.md" in said[0]
 
 
 def assert_the_record_is_complete(notebook: NotebookNode) -> None:
@@ -197,11 +227,12 @@ def test_nothing_but_the_source_is_stored(path: Path) -> None:
 
 
 @by_name
-def test_the_first_code_cell_is_the_same_everywhere_and_works_in_colab(path: Path) -> None:
+def test_the_first_code_cell_is_the_same_everywhere_and_says_where_to_get_the_package(path: Path) -> None:
     setup = next(cell.source for cell in read(path).cells if cell.cell_type == "code")
     first = next(cell.source for cell in read(NOTEBOOKS[0]).cells if cell.cell_type == "code")
     head = first[: first.index("import torch")]
-    assert "except ModuleNotFoundError" in head and "%pip install --quiet shape-tracer" in head
+    assert "except ImportError" in head and "README.md" in head
+    assert "pip" not in head, "a name on a public index that is not ours must not be installed"
     assert setup.startswith(head.rstrip())
     assert setup.endswith('device = tracer.device()\nprint("device:", device)')
 

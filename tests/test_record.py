@@ -93,3 +93,21 @@ def test_what_copies_memory(trace: tracer.Trace) -> None:
     assert kinds["view"] == kinds["transpose"] == kinds["split"] == {"view"}
     assert kinds["contiguous"] == kinds["matmul"] == {"new"}
     assert kinds["dropout"] == {"same"}  # in evaluation mode it gives back its input
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["evaluating", "training with dropout"])
+def test_output_loss_gradients_and_random_state_are_those_of_the_plain_run(training: bool) -> None:
+    config = GPTConfig(n_layer=2, n_head=3, n_embd=21, vocab_size=11, block_size=5, dropout=0.1)
+    idx, targets = torch.arange(10).view(2, 5), torch.arange(1, 11).view(2, 5)
+
+    def run(call) -> list[torch.Tensor]:
+        model = filled(config).train(training)
+        torch.manual_seed(0)
+        logits, loss = call(model)
+        loss.backward()
+        return [logits, loss, torch.get_rng_state(), *(p.grad for p in model.parameters())]
+
+    plain = run(lambda model: model(idx, targets))
+    traced = run(lambda model: tracer.trace(model, idx, targets).output)
+    assert all(torch.equal(a, b) for a, b in zip(plain, traced, strict=True))
+    assert len(plain) == 3 + len(list(filled(config).parameters()))

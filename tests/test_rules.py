@@ -117,6 +117,10 @@ program("B T C", lambda x, n: x.cumsum(1), "B T C")
 program("", lambda x, i, n: F.cross_entropy(x.view(-1, n["V"]), i.long().view(-1) % n["V"]), "B T V", "B T")
 program("B T", lambda x, i, n: F.cross_entropy(x.transpose(1, 2), i.long() % n["V"], reduction="none"), "B T V", "B T")
 
+# windows
+program("B M ?", lambda x, w, n: F.conv1d(x, w, padding=1), "B C T", "M C 3")
+program("B C ?", lambda x, n: F.max_pool1d(x, 1), "B C T")
+
 # axes that get their name from what they are lined up with
 program("B T C", lambda x, n: x + torch.arange(n["T"])[:, None], "B T C")
 program("B H T S", lambda s, n: s + torch.full((n["T"], n["S"]), 0.0).triu(1), "B H T S")
@@ -164,3 +168,168 @@ def test_a_slice_of_a_constant_is_a_new_axis_even_where_it_is_full():
     mask = torch.ones(5, 5)
     t = tracer.trace(lambda x, n: x + mask[:n, :n], torch.rand(2, 5, 5), 5, axes=["B T S"])
     assert t.find("getitem")[0].outputs[0].axes == ("T", "S")
+
+
+# ---------------------------------------------------------------- sizes that tell nothing
+
+
+def last(f, *tensors, axes, sizes=None):
+    """Trace one program and return the labels of its last operation, and the warnings."""
+    t = tracer.trace(f, *tensors, axes=axes, sizes=sizes)
+    return [o.axes for o in t[-1].outputs], t.warnings
+
+
+class Holder(torch.nn.Module):
+    """One parameter and what is done with it."""
+
+    def __init__(self, f, *shape):
+        super().__init__()
+        self.f, self.p = f, torch.nn.Parameter(torch.rand(shape))
+
+    def forward(self, x):
+        return self.f(x, self.p)
+
+
+def test_a_small_parameter_is_not_named_by_its_size_alone():
+    x = torch.rand(2, 5, 6, 6)
+    colours = torch.nn.Conv2d(5, 24, 3)
+    t = tracer.trace(colours, x, axes=["B R Y X"], sizes={"C": 24, "H": 3, "D": 8})
+    assert t[0].inputs[1].axes == ("C", "R", "?", "?")  # a kernel of 3 is no head
+    assert t[0].outputs[0].axes == ("B", "C", "?", "?")
+    table = Holder(lambda x, p: p.expand(2, -1, -1) * 2, 1, 3, 24)
+    axes, _ = last(table, x, axes=["B R Y X"], sizes={"C": 24, "H": 3, "D": 8})
+    assert axes == [("?", "?", "C")]
+    classes = torch.nn.Linear(24, 3)
+    axes, _ = last(classes, torch.rand(2, 24), axes=["B C"], sizes={"C": 24, "H": 3, "D": 8})
+    assert axes == [("B", "?")]
+    assert last(torch.nn.Linear(24, 8), torch.rand(2, 24), axes=["B C"], sizes={"C": 24, "H": 3})[0] == [("B", "D")]
+
+
+def test_a_parameter_axis_of_one_takes_no_name_from_what_it_is_lined_up_with():
+    gain = Holder(lambda x, p: x * p, 1, 1)
+    t = tracer.trace(gain, torch.rand(1, 1), axes=["T C"], sizes={"C": 1, "H": 1})
+    assert t[0].inputs[1].axes == ("?", "?")
+    assert t[0].outputs[0].axes == ("T", "C")
+
+
+def test_sizes_of_two_wholes_are_a_tie_until_the_code_cuts_them():
+    maps = torch.nn.Linear(8, 24)
+    x, sizes = torch.rand(2, 5, 8), {"C": 8, "M": 24}
+    assert last(maps, x, axes=["B T C"], sizes=sizes)[0] == [("B", "T", "?")]
+    assert last(lambda x: maps(x).chunk(3, -1), x, axes=["B T C"], sizes=sizes)[0] == [("B", "T", "C")] * 3
+    gates = torch.nn.Linear(8, 24)
+    halves, _ = last(lambda x: gates(x).chunk(2, -1), x, axes=["B T C"], sizes={"C": 8, "M": 12})
+    assert halves == [("B", "T", "M")] * 2
+
+
+def test_a_parameter_of_an_operation_without_a_rule_has_no_name_by_size():
+    cell = torch.nn.GRUCell(8, 8)
+    t = tracer.trace(cell, torch.rand(2, 8), axes=["B C"], sizes={"C": 8, "M": 24})
+    assert all(x.axes == ("?",) * len(x.axes) for x in t.find(name="gru_cell")[0].inputs[2:])
+
+
+def test_three_times_a_width_is_read_as_the_code_writes_it():
+    H, D = 3, 14
+    axes, _ = last(lambda x: x.view(2, 5, H, 3 * D), torch.rand(2, 5, 126), axes=["B T 3C"], sizes={"H": H, "D": D})
+    assert axes == [("B", "T", "H", "3D")]
+    axes, _ = last(lambda x: x.view(2, 5, 3, H * D), torch.rand(2, 5, 126), axes=["B T 3C"], sizes={"H": H, "D": D})
+    assert axes == [("B", "T", "3", "C")]
+
+
+def test_a_size_written_by_another_name_is_believed():
+    G, H, D = 2, 4, 8  # 2GD is as wide as C
+    kv = torch.nn.Linear(H * D, 2 * G * D)
+    sizes = {"C": H * D, "H": H, "G": G, "D": D}
+    axes, warnings = last(
+        lambda x: kv(x).view(3, 5, 2, G, D).sum(3) * 2, torch.rand(3, 5, H * D), axes=["B T C"], sizes=sizes
+    )
+    assert axes == [("B", "T", "?", "?")]
+    assert warnings == ()
+
+
+@pytest.mark.parametrize("sizes", [(2, 5, 3, 7), (2, 1, 6, 1), (1, 1, 6, 1), (2, 1, 2, 1)], ids=str)
+def test_joined_heads_take_no_position_of_size_one(sizes):
+    B, T, H, D = sizes
+    x = torch.rand(B, T, H, D)
+    for f in (lambda x: x.view(x.size(0), -1, H * D), lambda x: x.reshape(B, T, H * D)):
+        axes, warnings = last(f, x, axes=["B T H D"], sizes={"H": H, "D": D})
+        assert axes == [("B", "T", "C")]
+        assert warnings == ()
+
+
+def test_heads_beside_the_batch_are_no_cut_across_axes():
+    B, T, H, D = 2, 5, 3, 7
+    maps = torch.nn.Linear(21, 21)
+    _, warnings = last(lambda x: maps(x).view(T, B * H, D), torch.rand(T, B, 21), axes=["T B C"])
+    assert warnings == ()
+    H, D = 1, 7
+    axes, _ = last(lambda x: x.view(T, B * H, D), torch.rand(T, B, 7), axes=["T B C"], sizes={"H": H, "D": D})
+    assert axes == [("T", "?", "?")]
+
+
+def test_an_axis_added_with_a_size_that_happens_to_be_one_is_no_bare_one():
+    n = 1
+    table = Holder(lambda x, p: p.expand(n, -1, -1) * x, 1, 4, 8)
+    assert last(table, torch.rand(1), axes=["?"], sizes={"C": 8})[0] == [("?", "?", "C")]
+    assert last(lambda x: x.repeat(n, 1, 1), torch.rand(4, 8), axes=["T C"])[0] == [("?", "T", "C")]
+
+
+def test_mixing_positions_by_a_learned_map_gives_positions_back():
+    up, down = torch.nn.Linear(5, 13), torch.nn.Linear(13, 5)
+    axes, warnings = last(
+        lambda x: x + down(up(x.mT).relu()).mT, torch.rand(2, 5, 8), axes=["B T C"], sizes={"C": 8, "M": 13}
+    )
+    assert axes == [("B", "T", "C")]
+    assert warnings == ()
+
+
+def test_the_last_of_one_position_may_be_all_of_them():
+    assert last(lambda x: x[:, -1:], torch.rand(2, 5, 8), axes=["B T C"])[0] == [("B", "1", "C")]
+    for f in (lambda x: x[:, -1:], lambda x: x[:, -x.size(1) :]):
+        assert last(f, torch.rand(2, 1, 8), axes=["B T C"])[0] == [("B", "?", "C")]
+
+
+@pytest.mark.parametrize("T", [1, 5])
+def test_a_position_of_size_one_stays_with_the_batch(T):
+    axes, warnings = last(
+        lambda x: (y := x.reshape(2, T, -1)).view(-1, y.size(-1)),
+        torch.rand(2, T, 3, 16),
+        axes=["B T H D"],
+        sizes={"H": 3, "D": 16},
+    )
+    assert axes == [("(B T)", "C")]
+    assert warnings == ()
+
+
+def test_the_shift_of_relative_positions_is_no_merge_with_heads():
+    def shift(x):
+        n = x.shape
+        return torch.cat([torch.zeros(*n[:3], 1), x], -1).view(n[0], n[1], n[3] + 1, n[2])
+
+    t = tracer.trace(shift, torch.rand(2, 3, 1, 1), axes=["B H T T"])
+    assert t[-1].outputs[0].axes[1] in ("H", "?")
+
+
+def test_fused_grouped_maps_have_the_name_of_their_sum():
+    maps, x = torch.nn.Linear(48, 80), torch.rand(2, 48)
+    sizes = {"C": 48, "H": 6, "G": 2, "D": 8}
+    assert last(maps, x, axes=["B C"], sizes=sizes)[0] == [("B", "C+(2 G D)")]
+    parts, _ = last(lambda x: maps(x).split([48, 16, 16], -1), x, axes=["B C"], sizes=sizes)
+    assert parts == [("B", "C"), ("B", "(G D)"), ("B", "(G D)")]
+    assert last(maps, x, axes=["B C"], sizes={**sizes, "M": 80})[0] == [("B", "?")]
+
+
+def test_one_text_cannot_give_one_name_two_sizes():
+    _, warnings = last(lambda x: x + 1, torch.rand(2, 5, 3), axes=["B T B"])
+    assert any("B" in w and "2" in w and "3" in w for w in warnings)
+
+
+def test_where_of_a_condition_gives_indices():
+    t = tracer.trace(lambda x: torch.where(x > 0), torch.rand(2, 5), axes=["B T"])
+    assert t.unnamed == ()
+    assert [o.axes for o in t[-1].outputs] == [("?",), ("?",)]
+
+
+def test_what_a_parameter_is_added_to_has_its_name_too():
+    p = Holder(lambda x, p: x + p, 24)
+    assert last(p, torch.rand(2, 5, 24), axes=["B T ?"], sizes={"C": 24, "H": 3})[0] == [("B", "T", "C")]

@@ -14,7 +14,9 @@ from types import SimpleNamespace
 import einops
 import pytest
 import torch
+from torch import nn
 
+import tracer
 from tracer import sites
 from tracer.models import GPT
 from tracer.sites import caller_names, is_library, locate, trail
@@ -280,3 +282,11 @@ def test_positions_may_be_switched_off(tmp_path):
         check=False,
     )
     assert run.stdout == "4 y = op() ()\n", run.stderr
+
+
+def test_a_layer_of_torch_traced_by_itself_shows_its_own_lines():
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+    t = tracer.trace(layer, torch.randn(2, 3, 8))
+    assert {op.source.file.rpartition(os.sep)[2] for op in t} == {"transformer.py"}
+    assert t.find(name="relu")[0].source.code.startswith("x = self.linear2(")
+    assert tracer.trace(nn.Linear(8, 8), torch.randn(3, 8))[0].source.code.startswith("return F.linear(")

@@ -7,14 +7,14 @@ the operation's name in a table; what none of them knows is still told with its 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, permutations
 from math import prod
 from typing import NamedTuple
 
 from .naming import DATA
 from .records import Op, TensorInfo
 from .render.layout import as_written, concrete, place, plain
-from .speech import say
+from .speech import N_, say, say_count
 
 __all__ = ["Case", "Finding", "explain", "known_names"]
 
@@ -109,7 +109,7 @@ def _find(case: Case) -> Finding | None:
     for look in _kinds_for(case.op.name):
         try:
             found = look(case)
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        except (ArithmeticError, AttributeError, LookupError, StopIteration, TypeError, ValueError):
             continue  # arguments of a form it does not know: the user's own exception must leave, whatever happens here
         if found:
             return found
@@ -147,6 +147,34 @@ def _code(info: TensorInfo) -> str:
     return name if name.removeprefix("self.").isidentifier() else ""
 
 
+def _unmoved(case: Case, info: TensorInfo) -> TensorInfo:
+    """Return an operand as it was before the line transposed it (`k` for the `k.T` of `q @ k.T`), or itself."""
+    found = re.findall(r"([\w.]+)\.(T|mT|(?:transpose|permute)\(([-\d, ]+)\))(?!\w)", _line(case))
+    if info.variable or len(found) != 1 or "." in found[0][0].removeprefix("self."):
+        return info
+    name, call, numbers = found[0]
+    order = list(range(_rank(info)))
+    given = [int(n) % len(order) for n in numbers.split(",")] if numbers else [-2, -1]
+    if call == "T":
+        order.reverse()
+    elif call.startswith("permute"):
+        order = [given.index(i) for i in order]
+    else:
+        order[given[0]], order[given[1]] = order[given[1]], order[given[0]]
+    shape, axes = tuple(info.shape[i] for i in order), tuple(info.axes[i] for i in order)
+    return replace(info, variable=name, shape=shape, axes=axes)
+
+
+def _line(case: Case) -> str:
+    return case.op.source.code if case.op.source else ""
+
+
+def _is_own(case: Case, info: TensorInfo) -> bool:
+    """Tell whether a tensor belongs to the layer: its weights keep their type, what comes in is converted."""
+    layer = case.op.name in ("linear", "layer_norm", "rms_norm") and info is not case.inputs[0]
+    return layer or "." in (info.variable or "")
+
+
 def _axis(info: TensorInfo, i: int) -> str:
     """Return an axis with its size, `D = 7`; only the size where it has no name."""
     name, size = info.axes[i], info.shape[i]
@@ -176,33 +204,38 @@ def _clash(a: TensorInfo, b: TensorInfo, skip: int = 0) -> int | None:
     return None
 
 
+def _alike(a: TensorInfo, i: int, b: TensorInfo, j: int) -> bool:
+    """Tell whether two axes can be the same one: of one size, and not known under two names."""
+    return a.shape[i] == b.shape[j] and (a.axes[i] == b.axes[j] or "?" in (a.axes[i], b.axes[j]))
+
+
 def _fitting(small: TensorInfo, large: TensorInfo) -> str:
-    """Return the calls that line `small` up with `large` by the names of its axes, or ""."""
-    if _rank(small) == _rank(large):
+    """Return the index, transpose or permute that lines `small` up with `large`, or ""."""
+    n, m = _rank(small), _rank(large)
+    if n == m:
         return _reordered(small, large)
-    at: list[int] = []
-    stop = _rank(large)
-    for name, size in zip(reversed(small.axes), reversed(small.shape), strict=True):
-        places = [i for i in range(stop) if large.axes[i] == name and large.shape[i] == size]
-        if not places or name == "?":
-            return ""
-        stop = places[-1]
-        at.insert(0, stop)
-    gaps = [i for i in range(at[0], _rank(large)) if i not in at] if at else []
-    return "".join(f".unsqueeze({i - at[0]})" for i in gaps)
+    fits = [at for at in combinations(range(m), n) if all(_alike(small, i, large, j) for i, j in enumerate(at))]
+    if not n or not fits:
+        return ""
+    at = max(fits)  # a padding mask [B, T] hides keys, the last axis of the scores
+    return f"[{', '.join(':' if i in at else 'None' for i in range(at[0], m))}]"
 
 
-def _reordered(mine: TensorInfo, theirs: TensorInfo) -> str:
-    """Return the transpose or permute that puts the same axes into the same order, or ""."""
-    names = list(mine.axes)
-    if sorted(names) != sorted(theirs.axes) or len(set(names)) != len(names) or "?" in names:
+def _reordered(mine: TensorInfo, theirs: TensorInfo, free: int | None = None) -> str:
+    """Return the transpose or permute that puts the same axes into one order, or ""; axis `free` may differ in size."""
+    if not 1 < _rank(mine) == _rank(theirs) < 6:
         return ""
-    order = [names.index(name) for name in theirs.axes]
-    if [mine.shape[i] for i in order] != list(theirs.shape):
+    orders = [
+        order
+        for order in permutations(range(_rank(mine)))
+        if all(_alike(mine, i, theirs, j) for j, i in enumerate(order) if j != free)
+    ]
+    moves = [[i for i, j in enumerate(order) if i != j] for order in orders]
+    moved = min(moves, key=len, default=[])
+    if not moved:
         return ""
-    moved = [i for i, j in enumerate(order) if i != j]
-    call = f"transpose({moved[0]}, {moved[1]})" if len(moved) == 2 else f"permute({', '.join(map(str, order))})"
-    return f".{call}"
+    order = orders[moves.index(moved)]
+    return f".transpose({moved[0]}, {moved[1]})" if len(moved) == 2 else f".permute({', '.join(map(str, order))})"
 
 
 # ---------------------------------------------------------------- any operation: looked at first
@@ -266,21 +299,34 @@ def _contraction(case: Case) -> Finding | None:
         "here these are {x} and {y}, and must be the same axis.",
         row=say("second to last") if row == -2 else say("only one"), x=_axis(a, -1), y=_axis(b, row),
     )  # fmt: skip
-    return Finding(what, _contraction_repair(a, b))
+    return Finding(what, _contraction_repair(case, a, b))
 
 
-def _contraction_repair(a: TensorInfo, b: TensorInfo) -> str:
+def _contraction_repair(case: Case, a: TensorInfo, b: TensorInfo) -> str:
     """Try the usual repairs on the shapes, and name the first that makes them fit."""
     if _rank(b) < 2:
         return ""
     if _multiply(a.shape, _swapped(b.shape)):
         return _last_two(b, "the right side")
+    if (k := _unmoved(case, b)) != b and _multiply(a.shape, _swapped(k.shape)):
+        return say("swap only the last two axes: {c}.transpose(-2, -1).", c=_code(k))
+    if _rank(a) > 1 and b.shape[-1] == b.shape[-2] and _alike(b, -1, a, -2) and _multiply(b.shape, a.shape):
+        x, y = _who(b, "the right side"), _who(a, "the left side")
+        return say("change the order: {x} @ {y}.", x=x, y=y)
     if _rank(a) > 1 and _multiply(_swapped(a.shape), b.shape):
         return _last_two(a, "the left side")
-    if b.axes[-3:-1] in (("T", "H"), ("S", "H")):
-        x = _who(b, "the right side")
-        return say("{x} is {label}: .transpose(1, 2) after its view brings the heads in front.", x=x, label=b.label)
+    if _rank(b) > 2:
+        heads = _heads_first(b.shape)
+        for shape, call in ((heads, ""), (_swapped(heads), ".transpose(-2, -1)")):
+            if _multiply(a.shape, shape):
+                code = f"{_code(b)}.transpose({_rank(b) - 3}, {_rank(b) - 2}){call}"
+                x = _who(b, "the right side")
+                return say("{x} is {label}; bring the heads in front: {code}.", x=x, label=b.label, code=code)
     return _join(a, b.shape[-2])
+
+
+def _heads_first(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return (*shape[:-3], shape[-2], shape[-3], shape[-1])
 
 
 def _swapped(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -295,10 +341,11 @@ def _multiply(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
 
 def _join(x: TensorInfo, wanted: int) -> str:
     """Return how the heads are joined where that gives the width that is wanted, or ""."""
-    if _rank(x) > 1 and x.shape[-2] * x.shape[-1] == wanted and x.axes[-2] not in ("T", "S"):
-        return say("join the last two axes first: {c}.flatten(-2).", c=_code(x))
-    if _rank(x) > 2 and x.shape[-3] * x.shape[-1] == wanted and x.axes[-3] == "H":
-        return say("bring the heads next to their features, then join: {c}.transpose(-3, -2).flatten(-2).", c=_code(x))
+    n = _rank(x)
+    if n > 1 and x.shape[-2] * x.shape[-1] == wanted and x.axes[-2] not in ("T", "S"):
+        return say("join the last two axes first: {c}.flatten({i}).", c=_code(x), i=n - 2)
+    if n > 2 and x.shape[-3] * x.shape[-1] == wanted and x.axes[-3] in ("H", "?"):
+        return say("join the heads first: {c}.transpose({i}, {j}).flatten({j}).", c=_code(x), i=n - 3, j=n - 2)
     return ""
 
 
@@ -314,24 +361,35 @@ def _leading_axes(case: Case) -> Finding | None:
         "the left side has {x} where the right has {y}.",
         x=_axis(a, at), y=_axis(b, at),
     )  # fmt: skip
-    return Finding(what, _leading_repair(a, b, at))
+    before = _unmoved(case, b)
+    return Finding(what, _leading_repair(a, before if before.shape[:-2] == b.shape[:-2] else b, at))
 
 
 def _leading_repair(a: TensorInfo, b: TensorInfo, at: int) -> str:
     """Grouped heads, heads not moved in front of the positions, or an axis that one side lacks."""
-    if a.axes[at] == "H" and b.axes[at] == "G" and a.shape[at] % b.shape[at] == 0:
+    if _heads_behind(a, b, at):
+        known = [x for x in (a, b) if x.axes[at] in ("T", "S")]
+        x = _who(known[0], "the tensor") if len(known) == 1 else say("the side that is [B, T, H, D]")
+        return say("bring the heads of {x} before its positions: .transpose(1, 2) right after the view.", x=x)
+    if at == -3 and _rank(b) == 4 and b.axes[at] in ("G", "?") and a.shape[at] % b.shape[at] == 0:
         n, dim = a.shape[at] // b.shape[at], _rank(b) + at
         return say(
             "let {n} query heads share a key head: {c}.repeat_interleave({n}, dim={dim}).", n=n, c=_code(b), dim=dim
         )
-    for one, other in ((a, b), (b, a)):
-        if one.axes[at] == "H" and other.axes[at] in ("T", "S") and "H" in other.axes:
-            x = _who(other, "the tensor")
-            return say("bring the heads of {x} before its positions: .transpose(1, 2) right after the view.", x=x)
     if _rank(a) != _rank(b):
         small = min(a, b, key=_rank)
         return say("give {x} the axis it lacks with .unsqueeze(...).", x=_who(small, "the smaller tensor"))
     return ""
+
+
+def _heads_behind(a: TensorInfo, b: TensorInfo, at: int) -> bool:
+    """Tell whether one side has its heads before its positions, the other behind."""
+    if at != -3:
+        return False
+    names = {a.axes[at], b.axes[at]}
+    if "?" not in names:
+        return "H" in names and bool(names & {"T", "S"}) and "H" in a.axes and "H" in b.axes
+    return a.shape[at] in b.shape[-2:] and b.shape[at] in a.shape[-2:]
 
 
 @kind("linear")
@@ -343,17 +401,33 @@ def _features(case: Case) -> Finding | None:
         "this layer takes {n} features and gives {m}; the last axis of {x} is {axis}.",
         n=weight.shape[1], m=weight.shape[0], x=_who(x, "its input"), axis=_axis(x, -1),
     )  # fmt: skip
-    if joined := _join(x, weight.shape[1]):
+    make = say("make the layer nn.Linear({n}, {m})", n=x.shape[-1], m=weight.shape[0])
+    return _width(what, x, weight.shape[1], make)
+
+
+def _width(what: str, x: TensorInfo, wanted: int, make: str) -> Finding:
+    """Add the repair of a last axis that is not the one a layer was made for."""
+    if joined := _join(x, wanted):
         return Finding(what, joined)
     for i in reversed(range(_rank(x) - 1)):
-        if x.shape[i] == weight.shape[1]:
+        if x.shape[i] == wanted:
             return Finding(what, say("bring {a} to the end: {c}.transpose({i}, -1).", a=_axis(x, i), c=_code(x), i=i))
     if x.axes[-1] in DATA:
         return Finding(say("{what} That is no feature axis: this is not the tensor that the layer is for.", what=what))
-    return Finding(
-        what,
-        say("make the layer nn.Linear({n}, {m}), or give it what it was made for.", n=x.shape[-1], m=weight.shape[0]),
-    )
+    return Finding(what, say("{make}, or give it what it was made for.", make=make))
+
+
+@kind("layer_norm", "rms_norm", "multi_head_attention_forward")
+def _made_for(case: Case) -> Finding | None:
+    found = re.search(r"normalized_shape=\[(\d+)\], expected input|embedding dimension of (\d+)", case.message)
+    if found is None or not case.inputs or not case.inputs[0].shape:
+        return None
+    x, wanted = case.inputs[0], int(found.group(1) or found.group(2))
+    what = say(
+        "this layer was made for a last axis of {n}; the last axis of {x} is {axis}.",
+        n=wanted, x=_who(x, "its input"), axis=_axis(x, -1),
+    )  # fmt: skip
+    return _width(what, x, wanted, say("make the layer for {n} features", n=x.shape[-1]))
 
 
 @kind("einsum")
@@ -392,18 +466,27 @@ def _attention(case: Case) -> Finding | None:
         return None
     q, k, v, *mask = case.inputs
     if q.shape[-1] != k.shape[-1]:
-        what = say("q and k are compared feature by feature; q has {x}, k has {y}.", x=_axis(q, -1), y=_axis(k, -1))
-        return Finding(what, say("give q and k the same head size."))
-    if _rank(k) > 1 < _rank(v) and k.shape[-2] != v.shape[-2]:
-        what = say("every key has one value; k has {x} positions, v has {y}.", x=_axis(k, -2), y=_axis(v, -2))
-        return Finding(what, say("make k and v from the same tensor."))
+        return _attention_width(case, q, k)
     if (at := _clash(q, k, skip=2)) is not None:
         what = say("q has {x} where k has {y}.", x=_axis(q, at), y=_axis(k, at))
-        if at == -3 and q.axes[at] == "H" and q.shape[at] % k.shape[at] == 0:
+        if at == -3 and not _heads_behind(q, k, at) and q.shape[at] % k.shape[at] == 0:
             n = q.shape[at] // k.shape[at]
             return Finding(what, say("pass enable_gqa=True: {n} query heads then share each key head.", n=n))
         return Finding(what, _leading_repair(q, k, at))
+    if _rank(k) > 1 < _rank(v) and k.shape[-2] != v.shape[-2]:
+        what = say("every key has one value; k has {x} positions, v has {y}.", x=_axis(k, -2), y=_axis(v, -2))
+        return Finding(what, say("make k and v from the same tensor."))
     return _attention_mask(q, k, mask[0]) if mask else None
+
+
+def _attention_width(case: Case, q: TensorInfo, k: TensorInfo) -> Finding:
+    if _rank(k) < 2 or q.shape[-1] != k.shape[-2]:
+        what = say("q and k are compared feature by feature; q has {x}, k has {y}.", x=_axis(q, -1), y=_axis(k, -1))
+        return Finding(what, say("give q and k the same head size."))
+    what = say("k is transposed, {label}; this call takes [B, H, S, D] and transposes it itself.", label=k.label)
+    if (before := _unmoved(case, k)) != k and before.shape[-1] == q.shape[-1]:
+        return Finding(what, say("pass {x} as it was before the transpose.", x=_code(before)))
+    return Finding(what, say("pass k as [B, H, S, D]: {c}.transpose(-2, -1).", c=_code(k)))
 
 
 def _attention_mask(q: TensorInfo, k: TensorInfo, mask: TensorInfo) -> Finding | None:
@@ -413,17 +496,18 @@ def _attention_mask(q: TensorInfo, k: TensorInfo, mask: TensorInfo) -> Finding |
             "the mask is {dtype}; it must be bool (True: may look) or float (added to the scores).", dtype=_dtype(mask)
         )
         return Finding(what, say("{c}.bool()", c=_code(mask) or say("mask")))
-    scores = (*q.shape[:-1], k.shape[-2])
-    wrong = [i for i in range(-1, -min(len(scores), _rank(mask)) - 1, -1) if mask.shape[i] not in (1, scores[i])]
-    if not wrong:
+    shape, axes = (*q.shape[:-1], k.shape[-2]), (*q.axes[:-1], k.axes[-2])
+    scores = replace(q, variable=None, shape=shape, axes=axes)
+    if (at := _clash(scores, mask)) is None:
         return None
-    names = f"[{', '.join((*q.axes[:-1], k.axes[-2]))}]"
-    what = say("the mask {label} is added to scores {names}, lined up from the right.", label=mask.label, names=names)
-    if _rank(mask) == len(scores) - 1:
-        return Finding(what, say("give it the axis of the heads: {c}.unsqueeze(1).", c=_code(mask)))
-    if all(mask.shape[i] > scores[i] for i in wrong):
-        return Finding(what, _cut(mask, scores))
-    return Finding(what, say("give the mask the shape of the scores, with 1 for axes that it does not depend on."))
+    what = say(
+        "the mask {label} is added to scores [{names}], lined up from the right.",
+        label=mask.label, names=", ".join(axes),
+    )  # fmt: skip
+    repair = _broadcast_repair(scores, mask, at)
+    return Finding(
+        what, repair or say("give the mask the shape of the scores, with 1 for axes that it does not depend on.")
+    )
 
 
 # ---------------------------------------------------------------- views
@@ -494,13 +578,6 @@ def _split_repair(whole: int, parts: list[int], open_: bool) -> str:
     return ""
 
 
-@kind("view", "reshape")
-def _two_open(case: Case) -> Finding | None:
-    if "only one dimension can be inferred" not in case.message:
-        return None
-    return Finding(say("-1 stands for the one size that follows from the others; it was given twice."))
-
-
 @kind("split", "split_with_sizes")
 def _split_sum(case: Case) -> Finding | None:
     found = re.search(r"sum exactly to (\d+) .*dimension (-?\d+)\).*split_sizes=\[([-\d, ]*)\]", case.message)
@@ -525,10 +602,8 @@ def _permutation(case: Case) -> Finding | None:
     x = case.inputs[0]
     what = say(
         "permute needs every axis once: {x} has {n}, and {m} were given.",
-        x=_who(x, "the tensor"),
-        n=_rank(x),
-        m=len(case.numbers),
-    )
+        x=_who(x, "the tensor"), n=_rank(x), m=len(case.numbers),
+    )  # fmt: skip
     if len(case.numbers) == _rank(x) + 1:
         return Finding(
             what, say("if an axis is missing, split or unsqueeze it first; {label} is what there is.", label=x.label)
@@ -536,15 +611,23 @@ def _permutation(case: Case) -> Finding | None:
     return Finding(what)
 
 
-@kind("expand", "expand_as", "broadcast_to")
+@kind("expand", "expand_as", "broadcast_to", "setitem", "copy_")
 def _expansion(case: Case) -> Finding | None:
-    found = re.search(r"expanded size of the tensor \((\d+)\) .*  Target sizes: \[([\d, ]*)\]", case.message)
-    if not case.inputs or found is None:
+    found = re.search(r"expanded size .*Target sizes: \[([\d, ]*)\]\.  Tensor sizes: \[([\d, ]*)\]", case.message)
+    if found is None:
         return None
-    x, target = case.inputs[0], [int(n) for n in found.group(2).split(",") if n.strip()]
-    at = next((i for i in range(-1, -_rank(x) - 1, -1) if x.shape[i] not in (1, target[i])), None)
-    if at is None:
-        return None
+    target, shape = (tuple(int(n) for n in text.split(",") if n.strip()) for text in found.groups())
+    x = next(info for info in reversed(case.inputs) if info.shape == shape)
+    room = replace(x, variable=None, shape=target, axes=("?",) * len(target))
+    at = next(i for i in range(-1, -len(shape) - 1, -1) if shape[i] not in (1, target[i]))
+    if case.op.name in ("setitem", "copy_"):
+        what = say(
+            "the place that is written to is {m}, and {x} is {n}; lined up from the right, {axis} meets {k}.",
+            m=concrete(room), x=_who(x, "the new value"), n=concrete(x), axis=_axis(x, at), k=target[at],
+        )  # fmt: skip
+        calls = _fitting(x, room)
+        fit = say("bring it into the order of the place: {c}{calls}.", c=_code(x), calls=calls)
+        return Finding(what, fit if calls else say("write to a slice of the size of the value, or cut the value."))
     what = say(
         "expand only stretches axes of size 1, lined up from the right; {axis} cannot become {n}.",
         axis=_axis(x, at), n=target[at],
@@ -573,27 +656,46 @@ def _joined(case: Case) -> Finding | None:
                     "and axis {i} is {a} in tensor 0, {b} in tensor {n}.",
                     dim=dim, i=i, a=_axis(first, i), b=_axis(info, i), n=n,
                 )  # fmt: skip
-                same = [j for j in range(_rank(first)) if first.shape[j] != info.shape[j]]
-                return Finding(what, say("these two fit along dim={i}.", i=i) if same == [i] else "")
+                return Finding(what, _cat_repair(first, info, dim, i))
     return None
 
 
-@kind("stack")
-def _stacked(case: Case) -> Finding | None:
-    odd = next((info for info in case.inputs[1:] if info.shape != case.inputs[0].shape), None)
-    if odd is None:
-        return None
-    what = say(
-        "stack puts equal tensors side by side along a new axis; there are {a} ({m}) and {b} ({n}).",
-        a=case.inputs[0].label,
-        m=concrete(case.inputs[0]),
-        b=odd.label,
-        n=concrete(odd),
-    )
-    return Finding(what, say("cut or pad them to one length, or join them along an axis with cat."))
+def _cat_repair(first: TensorInfo, other: TensorInfo, dim: int, odd: int) -> str:
+    mine, theirs = (first, other) if first.axes[-2:-1] == ("H",) else (other, first)
+    if calls := _reordered(mine, theirs, free=dim):
+        x = _who(mine, "one of them")
+        return say("{x} has its axes in another order: {c}{calls}.", x=x, c=_code(mine), calls=calls)
+    differ = [j for j in range(_rank(first)) if first.shape[j] != other.shape[j]]
+    return say("these two fit along dim={i}.", i=odd) if differ == [odd] else ""
 
 
 # ---------------------------------------------------------------- lookups, losses, norms
+
+
+@kind("embedding", "gather", "getitem", "index_select", "take_along_dim")
+def _whole_numbers(case: Case) -> Finding | None:
+    """Places to look up are int64."""
+    if not re.search(r"(indices|index)\b", case.message) or len(case.inputs) < 2:
+        return None
+    ids = case.inputs[0 if case.op.name == "embedding" else 1]
+    if _is_whole(ids) or _dtype(ids) == "bool":
+        return None
+    x = _who(ids, "its input")
+    what = say("{name} looks up by whole numbers; {x} is {dtype}.", name=case.op.name, x=x, dtype=_dtype(ids))
+    return Finding(what, say("give it int64: {c}.long() where the numbers are whole.", c=_code(ids)))
+
+
+@kind("gather", "take_along_dim")
+def _gathered(case: Case) -> Finding | None:
+    if len(case.inputs) < 2 or _rank(case.inputs[0]) == _rank(case.inputs[1]):
+        return None
+    x, ids = case.inputs[:2]
+    what = say(
+        "{name} wants as many axes in the index as in the data; there are {a} and {b}.",
+        name=case.op.name, a=ids.label, b=x.label,
+    )  # fmt: skip
+    fits = _rank(ids) == _rank(x) - 1 and case.dim(0, 0) in (-1, _rank(ids))
+    return Finding(what, say("one entry for each row: {c}.unsqueeze(-1).", c=_code(ids)) if fits else "")
 
 
 @kind("embedding")
@@ -602,9 +704,6 @@ def _ids(case: Case) -> Finding | None:
         return None
     ids, weight = case.inputs[:2]
     x = _who(ids, "its input")
-    if "indices" in case.message and not _is_whole(ids):
-        what = say("an embedding looks rows up by whole numbers; {x} is {dtype}.", x=x, dtype=_dtype(ids))
-        return Finding(what, say("give it token ids, int64: {c}.long() where the numbers are whole.", c=_code(ids)))
     if "out of range" not in case.message:
         return None
     rows = weight.shape[0]
@@ -652,47 +751,7 @@ def _loss_shapes(logits: TensorInfo, target: TensorInfo, a: str, b: str) -> Find
     return None
 
 
-@kind("layer_norm", "rms_norm")
-def _normalized(case: Case) -> Finding | None:
-    found = re.search(r"normalized_shape=\[([\d, ]+)\], expected input", case.message)
-    if found is None or not case.inputs or not case.inputs[0].shape:
-        return None
-    x, wanted = case.inputs[0], found.group(1)
-    what = say(
-        "this norm was made for a last axis of {n}; the last axis of {x} is {axis}.",
-        n=wanted,
-        x=_who(x, "its input"),
-        axis=_axis(x, -1),
-    )
-    if not wanted.isdigit():
-        return Finding(what)
-    if joined := _join(x, int(wanted)):
-        return Finding(what, joined)
-    if int(wanted) in x.shape[:-1]:
-        i = x.shape.index(int(wanted))
-        return Finding(what, say("bring {a} to the end: {c}.transpose({i}, -1).", a=_axis(x, i), c=_code(x), i=i))
-    return Finding(what, say("make the norm for {n}.", n=x.shape[-1]))
-
-
-@kind("conv1d", "conv2d", "conv3d")
-def _channels(case: Case) -> Finding | None:
-    found = re.search(r"to have (\d+) channels, but got (\d+)", case.message)
-    if found is None or _rank(case.inputs[0]) < 2:
-        return None
-    x, wanted = case.inputs[0], int(found.group(1))
-    what = say(
-        "a convolution reads channels on axis 1; it takes {n}, and axis 1 of {x} is {axis}.",
-        n=wanted,
-        x=_who(x, "its input"),
-        axis=_axis(x, 1),
-    )
-    places = [i for i in range(2, _rank(x)) if x.shape[i] == wanted]
-    if places:
-        return Finding(what, say("{c}.transpose(1, {i})", c=_code(x), i=places[-1]))
-    return Finding(what)
-
-
-@kind("getitem", "select", "index_select")
+@kind("getitem", "setitem", "select", "index_select")
 def _index(case: Case) -> Finding | None:
     if not case.inputs:
         return None
@@ -714,6 +773,24 @@ def _index(case: Case) -> Finding | None:
             i=i,
         )
     )
+
+
+@kind("bool", "item", "float", "int")
+def _one_number(case: Case) -> Finding | None:
+    if not re.search("more than one value|cannot be converted to Scalar", case.message) or not case.inputs:
+        return None
+    x = case.inputs[0]
+    who = _who(x, "this tensor")
+    if case.op.name == "bool":
+        what = say(
+            "if, and, or, not, max and min want one yes or no; {x} has {n} entries, {label}.",
+            x=who, n=prod(x.shape), label=x.label,
+        )  # fmt: skip
+        return Finding(
+            what, say("entry by entry: torch.where(condition, a, b), or & | ~; one answer for all: .all() or .any().")
+        )
+    what = say("a Python number holds one entry; {x} has {n}, {label}.", x=who, n=prod(x.shape), label=x.label)
+    return Finding(what, say("take one, {c}[i, ...], or their mean, {c}.mean().", c=_code(x)))
 
 
 @kind("masked_fill", "where")
@@ -738,26 +815,25 @@ def _dtypes(case: Case) -> Finding | None:
         a, b = pairs[0]
         what = say(
             "{a} is {x}, {b} is {y}; this operation wants one type.",
-            a=_who(a, "the first tensor"),
-            x=_dtype(a),
-            b=_who(b, "another"),
-            y=_dtype(b),
-        )
+            a=_who(a, "the first tensor"), x=_dtype(a), b=_who(b, "another"), y=_dtype(b),
+        )  # fmt: skip
         if _is_whole(a) != _is_whole(b):
             ids = a if _is_whole(a) else b
             return Finding(
                 what, say("token ids go through an embedding first; quantities become {c}.float().", c=_code(ids))
             )
-        return Finding(what, say("{b}.to({a}.dtype)", a=_code(a) or "x", b=_code(b)))
+        target, other = (b, a) if _is_own(case, b) and not _is_own(case, a) else (a, b)
+        name = _code(target) if not _is_own(case, target) else ""
+        dtype = f"{name}.dtype" if name else f"torch.{_dtype(target)}"
+        x = _who(other, "the first tensor" if other is a else "the other")
+        return Finding(what, say("convert {x}: {c}.to({dtype}).", x=x, c=_code(other), dtype=dtype))
     whole = next((info for info in case.inputs if _is_whole(info) or _dtype(info) == "bool"), None)
     if whole is None:
         return None
     what = say(
         "{name} works on floating-point numbers; {x} is {dtype}.",
-        name=case.op.name,
-        x=_who(whole, "the tensor"),
-        dtype=_dtype(whole),
-    )
+        name=case.op.name, x=_who(whole, "the tensor"), dtype=_dtype(whole),
+    )  # fmt: skip
     return Finding(what, say("{c}.float()", c=_code(whole)))
 
 
@@ -772,26 +848,59 @@ def _broadcast(case: Case) -> Finding | None:
                 "shapes are lined up from the right; {a} has {x} where {b} has {y}, and neither is 1.",
                 a=_who(a, "the first"), x=_axis(a, at), b=_who(b, "the second"), y=_axis(b, at),
             )  # fmt: skip
-            return Finding(what, _broadcast_repair(a, b, at))
+            halves = _repeated(a, b) if case.op.name == "mul" and at == -1 else ""
+            return Finding(what, halves or _broadcast_repair(a, b, at))
     if case.op.name.endswith("_") and len(case.inputs) > 1 and _rank(case.inputs[1]) > _rank(case.inputs[0]):
         what = say("an in-place operation cannot grow {x}.", x=_who(case.inputs[0], "its tensor"))
         return Finding(what, say("use {name} without the underscore.", name=case.op.name.rstrip("_")))
     return None
 
 
+def _repeated(a: TensorInfo, b: TensorInfo) -> str:
+    """Rotary embedding: one cosine turns two features."""
+    half = min(a, b, key=lambda info: info.shape[-1])
+    if half.shape[-1] * 2 != max(a.shape[-1], b.shape[-1]):
+        return ""
+    return say(
+        "each entry of {x} is for two features: torch.cat(({c}, {c}), -1) where the halves of D are turned together, "
+        "{c}.repeat_interleave(2, -1) where neighbours are.",
+        x=_who(half, "the smaller tensor"), c=_code(half) or "x",
+    )  # fmt: skip
+
+
 def _broadcast_repair(a: TensorInfo, b: TensorInfo, at: int) -> str:
     small, large = (a, b) if _rank(a) < _rank(b) else (b, a)
     if calls := _fitting(small, large):
-        return say("line them up by name: {c}{calls}.", c=_code(small), calls=calls)
-    if (_rank(small), _rank(large)) == (3, 4) and small.shape == (large.shape[0], *large.shape[2:]):
-        return say("give it the axis of the heads: {c}.unsqueeze(1).", c=_code(small))
-    for long, other in ((a, b), (b, a)):
-        names = (long.axes[at], other.axes[at])
-        if long.shape[at] > other.shape[at] and {*names} & {"T", "S"} and names[0] in ("?", "T", "S"):
-            return _cut(long, other.shape)
+        if n := calls.count("None"):
+            x = _who(small, "the smaller tensor")
+            one, many = N_("{x} lacks an axis: {c}{calls}."), N_("{x} lacks {n} axes: {c}{calls}.")
+            return say_count(one, many, n, x=x, c=_code(small), calls=calls)
+        return say("bring the axes into one order: {c}{calls}.", c=_code(small), calls=calls)
+    if _rank(small) < _rank(large) and (joined := _join(large, small.shape[-1])):
+        return joined
+    for table, other in ((small, large), (large, small)):
+        if repair := _table_repair(table, other, at):
+            return repair
     if _rank(a) == _rank(b) and at == -1:
         return say("bring one to the width of the other with a linear layer before they meet.")
     return ""
+
+
+def _table_repair(table: TensorInfo, other: TensorInfo, at: int) -> str:
+    """A mask or a table of positions is made once, for the longest text; it may be longer or shorter than this one."""
+    if at < -2 or not 1 < _rank(table) <= _rank(other) or (_rank(table) > 2 and table.shape[0] != 1):
+        return ""
+    mask = table.shape[-1] == table.shape[-2] and _rank(other) > 2
+    have, need = table.shape[at], other.shape[at]
+    if at == -1 and not mask:
+        return ""
+    if table.axes[at] not in ("?", "T", "S") or other.axes[at] not in ("?", "T", "S"):
+        return ""
+    if have > need:
+        return _cut(table, other.shape)
+    if mask:
+        return say("make the mask T x T, {n} x {n} here: block_size ({m}) is smaller than T.", n=need, m=have)
+    return say("make it for {n} positions or more: block_size ({m}) is smaller than T.", n=need, m=have)
 
 
 def _cut(long: TensorInfo, shape: Sequence[int]) -> str:

@@ -311,6 +311,9 @@ class Explorer:
         return {
             "title": _("Choices"),
             "picture": _("Trace"),
+            "silent": _(
+                "No answer yet: the kernel is busy, or it was restarted. After a restart, run this cell again."
+            ),
             "controls": [control.form() for control in self._controls.values()],
             "modes": modes if self._has_width else None,
             "still": f"tracer-still-{uuid.uuid4().hex}",

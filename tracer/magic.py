@@ -36,9 +36,12 @@ def _run(shell: Any, line: str, cell: str) -> Trace:
         recorder.watch(axes)
     except AxesError as error:
         raise _usage_error(str(error)) from None
-    text = shell.transform_cell(cell)
-    name = shell.compile.cache(text, shell.execution_count, raw_code=cell)
-    tree = shell.transform_ast(ast.parse(text, filename=name))
+    try:
+        text = shell.transform_cell(cell)
+        name = shell.compile.cache(text, shell.execution_count, raw_code=cell)
+        tree = shell.transform_ast(ast.parse(text, filename=name))
+    except SyntaxError as error:  # raised from here, IPython would show its own frames and ours with it
+        raise _usage_error(f"SyntaxError: {error.msg} (line {error.lineno}): {(error.text or '').strip()}") from None
     if any(map(_awaits, tree.body)):
         raise _usage_error(
             "%%trace cannot run a cell that awaits at its top level: call `await` inside a function, or leave %%trace "

@@ -4,7 +4,7 @@ Needs no torch and no tensors. Names that become known late reach back to every 
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -36,7 +36,8 @@ class Named:
 
 
 _CACHE: "OrderedDict[Any, Named]" = OrderedDict()
-_CACHE_SIZE, _CACHE_OPS = 32, 20_000
+_CACHE_OPS = 10_000
+"""Operations kept in all; about 20 MB."""
 
 
 def name_log(log: Log) -> Named:
@@ -47,7 +48,7 @@ def name_log(log: Log) -> Named:
         found = _Namer(log).run()
         if key is not None and len(found.ops) <= _CACHE_OPS:
             _CACHE[key] = found
-            if len(_CACHE) > _CACHE_SIZE:
+            while sum(len(named.ops) for named in _CACHE.values()) > _CACHE_OPS:
                 _CACHE.popitem(last=False)
     elif key is not None:
         _CACHE.move_to_end(key)
@@ -135,6 +136,10 @@ class _Namer:
                 found = None  # arguments of a form that the rule does not know: nothing is said about the axes
             if found is None and step.outs:
                 self.unnamed[step.name] = None
+        if found is None:
+            for tensor in step.tensors():
+                for axis in tensor.axes if tensor.role == "parameter" else ():
+                    self.space.disown(axis.term)
         out: list[list[Axis]] = []
         for i, shape in enumerate(step.outs):
             axes = found[i] if found is not None and i < len(found) else None
@@ -316,12 +321,15 @@ def _contiguous(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
     return True
 
 
-def _refs(value: Any) -> Iterable[Ref]:
-    if type(value) is Ref:
-        yield value
-    elif isinstance(value, tuple):
-        for v in value:
-            yield from _refs(v)
+def _refs(values: tuple[Any, ...]) -> list[Ref]:
+    """Return every Ref in nested tuples, in order."""
+    found: list[Ref] = []
+    for v in values:
+        if type(v) is Ref:
+            found.append(v)
+        elif isinstance(v, tuple):
+            found += _refs(v)
+    return found
 
 
 def _equation(args: tuple[Any, ...]) -> str | None:

@@ -7,6 +7,7 @@ gets its name the moment the variable does. A `Space` holds the sizes of one tra
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from math import gcd, prod
 
 from .errors import AxesError
@@ -31,6 +32,8 @@ DATA = POSITIONS | {"B"}
 """Axes that only data can have: which example, which position."""
 FEATURES = ("C", "H", "D", "G", "M", "V", "E", "D_k", "D_v")
 """Axes that a parameter may get from its size alone, where the size leaves no tie."""
+NARROW = frozenset("HDGE") | {"D_k", "D_v"}
+"""Those that are small enough to be met by chance: they need a role as well as a size."""
 
 
 class Sym:
@@ -45,13 +48,15 @@ class Sym:
 class Var:
     """An axis with no name yet. `options`: the only terms it can be (from a parameter's size), or None for any.
 
-    `feature` marks an axis that a learned map made: it can never turn out to be a batch or position axis.
+    `()`: an axis of a parameter that its size alone does not name: see `Space.feature` and `Space.offer`.
+    `feature` marks an axis that a learned map made: it can never turn out to be a batch or position axis. `mixed` marks
+    one that a learned map made of positions: it may be anything.
     """
 
-    __slots__ = ("bound", "feature", "options", "size")
+    __slots__ = ("bound", "feature", "mixed", "options", "size")
 
     def __init__(self, size: int, options: "tuple[Term, ...] | None" = None, feature: bool = False) -> None:
-        self.size, self.options, self.feature = size, options, feature
+        self.size, self.options, self.feature, self.mixed = size, options, feature, False
         self.bound: Term | None = None
 
 
@@ -145,12 +150,34 @@ class Space:
         return Term(1, 1, (Var(size, None, feature),))
 
     def feature(self, size: int) -> Term:
-        """Return a parameter's axis: its declared sizes are the only names it can have by itself."""
-        if size == 1 and not self.options(1):
+        """Return a parameter's axis: its declared sizes are the only names it can have by itself.
+
+        A size that only H, D, G or E has says nothing: rows of a position table, classes, colours and kernels are as
+        small. `offer` gives such a name once the parameter is seen to be a learned map. Size 1 says nothing either.
+        """
+        options = self.options(size)
+        if size == 1 and not options:
             return ONE
-        var = Var(size, self.options(size) or None)
+        if size == 1 or all(self.name(o) in NARROW for o in options):
+            var = Var(size, () if options else None)
+        else:
+            var = Var(size, options)
         self._open.append(var)
         return Term(1, 1, (var,))
+
+    def offer(self, term: Term, heads: bool) -> None:
+        """An axis belongs to a learned map, so a small size may name it; H and G only where maps have `heads`."""
+        var = self.walk(term).var
+        if var is not None and var.options == () and var.size > 1:
+            options = self.options(var.size)
+            if heads or not any(self.name(o) in ("H", "G") for o in options):
+                var.options = options
+
+    def disown(self, term: Term) -> None:
+        """Forget what a parameter's size says: nothing is known about the role of this axis."""
+        var = self.walk(term).var
+        if var is not None:
+            var.options = None
 
     def product(self, terms: Iterable[Term]) -> Term:
         """Multiply axes in order: `(B T)`."""
@@ -175,6 +202,16 @@ class Space:
             return parts[0]
         return Term(1, 1, (Sum(tuple(parts)),)) if parts else ONE
 
+    def pieces(self, term: Term) -> list[Term]:
+        """Return what an axis was joined from, one by one: C, (G D), (G D) of `C+(2 G D)`; nothing for other axes."""
+        term = self.walk(term)
+        if term.var and term.var.options and len(term.var.options) == 1:
+            term = term.var.options[0]
+        if not self._is_sum(term):
+            return []
+        parts = [(p, Term(1, p.den, p.atoms)) for p in _parts(term)]
+        return [one for p, one in parts for _ in range(p.num)]
+
     @staticmethod
     def _is_sum(t: Term) -> bool:
         return len(t.atoms) == 1 and isinstance(t.atoms[0], Sum) and t.num == t.den
@@ -197,8 +234,14 @@ class Space:
         for pair in (("H", "D"), ("G", "D")):
             if set(pair) <= known.keys() and prod(known[p] for p in pair) == size:
                 out.append(self.product(self.sym(p, known[p]) for p in pair))
-        if "C" in known and not any(known.get(f) == size for f in FEATURES):
-            out += [self.scaled(self.sym("C", known["C"]), k, 1) for k in (2, 3, 4) if k * known["C"] == size]
+        named = bool(out)
+        for whole, times in (("C", (2, 3)), ("M", (2,)), ("C", (4,))):
+            if whole in known and not (named and 4 in times):  # M is 4C as a rule
+                out += [self.scaled(self.sym(whole, known[whole]), k, 1) for k in times if k * known[whole] == size]
+        fused = (known["H"] + 2 * known["G"]) * known["D"] if {"H/G", "D"} <= known.keys() else 0
+        if fused == size and known["H/G"] != 2:  # with two heads in a group it is 2C, whatever it is made of
+            heads, groups = (self.product(self.sym(s, known[s]) for s in (n, "D")) for n in "HG")
+            out.append(self.sum([heads, groups, groups]))  # one map for queries, keys and values
         unique: list[Term] = []
         for t in out:
             if not any(self.same(t, u) for u in unique):
@@ -343,12 +386,12 @@ class Space:
             return True
         other = term.var
         if other is not None:
-            if var.options is not None and other.options is not None:
+            if var.options and other.options:
                 both = tuple(o for o in var.options if any(self.same(o, p) for p in other.options))
                 other.options = both or None
-            elif var.options is not None:
-                other.options = var.options
-            other.feature = other.feature or var.feature
+            elif not other.options:
+                other.options = var.options or other.options
+            other.feature, other.mixed = other.feature or var.feature, other.mixed or var.mixed
         elif var.feature and self.is_data(term):
             return False
         elif var.feature:
@@ -363,10 +406,12 @@ class Space:
         self._equations.append((whole, self.product(parts)))
 
     def narrow(self, term: Term, pieces: int) -> None:
-        """An axis is cut into so many equal pieces: prefer the options that are such a multiple (3C)."""
+        """An axis is cut into so many equal pieces: prefer the options that are such a multiple (3C), or none (C)."""
         var = self.walk(term).var
         if var and var.options:
-            var.options = tuple(o for o in var.options if o.num % pieces == 0) or var.options
+            options = var.options
+            fits = tuple(o for o in options if o.num % pieces == 0)
+            var.options = fits or tuple(o for o in options if o.num == 1) or None
 
     def settle(self, term: Term) -> None:
         """Give a variable its only option now, rather than at the end."""
@@ -377,8 +422,9 @@ class Space:
     def solve(self) -> None:
         """After the pass: give each variable its only option, and solve the equations until nothing moves."""
         self._solve_equations()
-        for v in self._open:
-            if v.bound is None and v.options and len(v.options) == 1:
+        for known in self._open:
+            v = self.walk(Term(1, 1, (known,))).var
+            if v is not None and v.options and len(v.options) == 1:
                 v.bound = v.options[0]
                 self._solve_equations()
 
@@ -498,6 +544,10 @@ class Space:
                 f'"{text}" names {len(words)} axes, but the tensor has {len(shape)}: {list(shape)}. '
                 "Write one name for each axis, or ? for one you do not want to name."
             )
+        met: dict[str, int] = {}
+        for word, n in zip(words, shape, strict=True):
+            if word.isidentifier() and met.setdefault(word, n) != n:
+                raise AxesError(f'"{text}" gives the name {word} to axes of {met[word]} and of {n} entries.')
         return [self._read_one(word, n, text) for word, n in zip(words, shape, strict=True)]
 
     def _read_one(self, word: str, size: int, text: str) -> Term:
@@ -551,6 +601,7 @@ def complete_sizes(sizes: Mapping[str, int]) -> dict[str, int]:
 _TOKEN = re.compile(r"\s*(?:(\()|(\))|(\d+)|([A-Za-z_][A-Za-z_0-9]*)|([+/?]))")
 
 
+@cache
 def parse_axes(text: str) -> tuple[str, ...]:
     """Split an axes text into one name for each axis: `"B T (H D) 3C"` -> `("B", "T", "(H D)", "3C")`.
 
@@ -598,6 +649,7 @@ def _join_suffixes(words: list[str]) -> list[str]:
     return out
 
 
+@cache
 def _parse_term(word: str) -> tuple[object, ...]:
     """Read one axis into a tree: ("sym", T) | ("num", 3) | ("scale", tree, 3, 1) | ("product", …) | ("sum", …)."""
     tokens: list[str] = []

@@ -432,7 +432,10 @@ class Recorder(TorchFunctionMode):
                             if name in self.wanted:
                                 self._name_variable(name, ref, self.wanted.pop(name))
         for name in self.wanted:
-            self.note(f"axes= names {name!r}, but no operation gave a tensor to a variable of that name.")
+            self.note(
+                f"axes for {name}: no operation in the block gave a tensor to a variable of that name. A tensor from "
+                f'before the block is named by hand, inside it: t.name({name}, "{self.wanted[name]}").'
+            )
 
     def _name_variable(self, name: str, ref: Ref, text: str) -> None:
         shape = self.log.facts[ref.fact][1]

@@ -52,6 +52,7 @@ BOUNDARY: dict[int, Place] = {}
 """Stands in the table for code at which the walk ends: what called `trace` is not what called the operation."""
 
 _sites: dict[int, dict[int, Place]] = {}  # id(code) -> instruction -> Place; by id, since code objects hash slowly
+_layer_sites: dict[int, dict[int, Place]] = {}  # the same for the code of torch's layers
 _codes: dict[int, CodeType] = {}  # keeps each of them alive, so that no id is used twice
 _LIMIT = 50_000
 _MOST_TREES = 200
@@ -61,8 +62,12 @@ _MOST_TREES = 200
 
 
 def locate(frame: FrameType | None) -> tuple[Place | None, FrameType | None]:
-    """Return the first site in the user's code, from `frame` outwards, and its frame; (None, None) if there is none."""
-    known = _sites
+    """Return the first site in the user's code, from `frame` outwards, and its frame.
+
+    Where a layer of torch is traced by itself there is no such code: then the layer's own line counts. (None, None) if
+    there is neither.
+    """
+    start, known = frame, _sites
     while frame is not None:
         sites = known.get(id(frame.f_code))
         if sites is LIBRARY:
@@ -76,6 +81,24 @@ def locate(frame: FrameType | None) -> tuple[Place | None, FrameType | None]:
             if place is None:
                 place = sites[frame.f_lasti] = _read(frame.f_code, frame.f_lasti)
             return place, frame
+    return _in_layer(start)
+
+
+def _in_layer(frame: FrameType | None) -> tuple[Place | None, FrameType | None]:
+    """Return the site in the code of the outermost layer of torch, as deep inside it as its own file goes."""
+    frames: list[FrameType] = []
+    while frame is not None and _sites.get(id(frame.f_code)) is not BOUNDARY:
+        if frame.f_code.co_filename.startswith(_LAYERS) and not frame.f_code.co_filename.endswith(_CALLING):
+            frames.append(frame)
+        frame = frame.f_back
+    for inner in frames:
+        code = inner.f_code
+        if code.co_filename == frames[-1].f_code.co_filename:
+            sites = _layer_sites.setdefault(id(code), {})  # library code is kept alive by `_codes`
+            place = sites.get(inner.f_lasti)
+            if place is None:
+                place = sites[inner.f_lasti] = _read(code, inner.f_lasti)
+            return place, inner
     return None, None
 
 
@@ -133,6 +156,9 @@ def _folder(package: str) -> str | None:
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _SHOWN = tuple(_HERE + part + os.sep for part in ("models", "lessons"))
 _FOLDERS = tuple(f for f in (_HERE, *map(_folder, ("torch", "functorch", "einops"))) if f)
+_LAYERS = (_folder("torch") or os.sep) + os.path.join("nn", "modules", "")
+_CALLING = (os.sep + "module.py", os.sep + "container.py")
+"""Files of torch that only call layers."""
 _STANDARD = sysconfig.get_path("stdlib") + os.sep
 _PACKAGES = (_STANDARD + "site-packages" + os.sep, _STANDARD + "dist-packages" + os.sep)
 
@@ -205,7 +231,7 @@ def _parse(lines: Sequence[str], first: int, last: int) -> ast.AST | None:
     indented = part[0][:1] in " \t"
     try:
         tree = ast.parse(("if True:\n" if indented else "") + "".join(part))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except (SyntaxError, SystemError, ValueError, RecursionError, MemoryError):  # SystemError: 3.11 inside greenlets
         return None
     return ast.increment_lineno(tree, first - 1 - indented)
 

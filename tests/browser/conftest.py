@@ -68,9 +68,9 @@ def is_root() -> bool:
     return hasattr(os, "geteuid") and os.geteuid() == 0
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
-    """One headless browser for the session."""
+    """One headless browser for each file: while it is open, its event loop runs in this thread and no other can."""
     try:
         from playwright.sync_api import sync_playwright  # noqa: PLC0415  (a test extra)
     except ImportError:

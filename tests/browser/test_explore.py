@@ -170,6 +170,15 @@ def test_a_held_down_key_ends_at_the_last_value(case, lab, page):
     wait_for(page, lambda: slider(page, "H").input_value() == number(page, "H").input_value() == str(high))
 
 
+def test_after_a_restart_of_the_kernel_the_controls_say_so(case, lab, page):
+    page.get_by_role("menuitem", name="Kernel", exact=True).click()
+    page.get_by_role("menuitem", name="Restart Kernel…").click()
+    page.get_by_role("button", name="Confirm Kernel Restart").click()
+    page.wait_for_timeout(1500)
+    number(page, "H").fill("4")
+    wait_for_status(page, "After a restart, run this cell again.")
+
+
 @pytest.mark.parametrize("theme", ["Light", "Dark"])
 def test_nothing_is_cut_off_at_any_width(lab_at, case, page, theme):
     lab = started(lab_at, case, theme)

@@ -3,6 +3,8 @@
 import json
 import multiprocessing
 import os
+import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -248,3 +250,16 @@ def test_the_name_of_the_mistake_is_shown() -> None:
 @pytest.mark.parametrize("exercise", lessons.exercises(), ids=lambda e: e.id)
 def test_an_exercise_shows_its_question(exercise: lessons.Exercise) -> None:
     assert exercise.question in str(exercise) and exercise.question in _shown(exercise).text
+
+
+@pytest.mark.parametrize("call", ["check('split_head', 1)", "hint('split_head')", "solution('split_head')"])
+def test_a_mistyped_id_shows_none_of_our_lines_in_a_notebook(call: str) -> None:
+    code = (
+        f"from IPython.core.interactiveshell import InteractiveShell as S\nS.instance().run_cell({call_cell(call)!r})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "Did you mean “split_heads”" in done.stdout and "desk.py" not in done.stdout
+
+
+def call_cell(call: str) -> str:
+    return f"from tracer import lessons\nlessons.{call}"

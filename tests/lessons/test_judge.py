@@ -300,7 +300,7 @@ def test_a_check_works_under_no_grad_and_another_default_dtype() -> None:
         ("shape_of_embedding", torch.Size([2, 5, 12]), "error", "letters"),
         ("shape_of_embedding", 3, "error", "type int"),
         ("shape_of_embedding", "batch time C", "error", "batch"),
-        ("shape_of_embedding", "B", "wrong", "[B] has 1 axes; the tensor has 3"),
+        ("shape_of_embedding", "B", "wrong", "[B] has 1 axis; the tensor has 3"),
         ("shape_of_embedding", "B S C", "wrong", "axis 1, S"),
         ("flat_logits", "(B T)", "wrong", "targets"),
         ("flat_logits", "(D H) V", "wrong", "axis 0, (D H)"),
@@ -329,3 +329,32 @@ def test_no_plain_answer_ever_raises(answer: Any) -> None:
         feedback = judge(exercise, answer)
         assert feedback.status in ("right", "wrong", "error", "not attempted")
         assert "{" not in feedback.message or (isinstance(answer, str) and "{" in answer)
+
+
+def test_sizes_and_numbers_of_one_message_belong_to_one_case() -> None:
+    def turned_round(x: Tensor, H: int) -> Tensor:  # right where all sizes are equal, else another shape
+        B, T, C = x.shape
+        return x.flip(-1).view(B, T, C // H, H).transpose(1, 2)
+
+    for seed in range(5):
+        feedback = judge(SPLIT, turned_round, seed)
+        assert feedback.mistake is None
+        assert "has the shape" in feedback.message and "For sentence 0" not in feedback.message
+
+
+def test_the_notebooks_own_sizes_are_named_as_the_reason() -> None:
+    D = 17  # as if it stood in a cell above
+
+    def split_heads(x: Tensor, H: int) -> Tensor:
+        B, T, _C = x.shape
+        return x.view(B, T, H, D).transpose(1, 2)
+
+    feedback = split(split_heads)
+    assert feedback.mistake == "split_heads_width_not_divided"
+    assert "the notebook's own cells" in feedback.message
+
+
+@pytest.mark.parametrize("answer", ["2.3", "ln 10"])
+def test_a_number_in_quotes(answer: str) -> None:
+    loss = next(exercise for exercise in exercises() if exercise.id == "loss_at_start")
+    assert "without quotes" in judge(loss, answer).message

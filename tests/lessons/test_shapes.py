@@ -13,7 +13,19 @@ BTC = read("B T C")[0]
 @pytest.mark.parametrize(
     "text",
     [
-        *("B T C", "[B, T, C]", "B,T,C", "(B, T, C)", "(B T C)", "BTC", "b t c", " [ B , T , C ] ", "B; T; C", "B|T|C"),
+        *(
+            "B T C",
+            "[B, T, C]",
+            "B,T,C",
+            "(B, T, C)",
+            "(B T C)",
+            "BTC",
+            "btc",
+            "b t c",
+            " [ B , T , C ] ",
+            "B; T; C",
+            "B|T|C",
+        ),
         *("B T (H D)", "B T H*D", "B, T, H·D", "[B, T, [H, D]]", "B T HD", "torch.Size([B, T, C])", "Size([B, T, C])"),
         *("B x T x C", "BxTxC", "B\u00d7T\u00d7C", "[B x T x C]"),
     ],
@@ -45,6 +57,11 @@ def test_other_shapes_are_not_taken_for_it(text: str) -> None:
 )
 def test_written_as_the_traces_write(text: str, written: str) -> None:
     assert write(read(text)[0]) == written
+
+
+@pytest.mark.parametrize("text", ["(B T)V", "(BT)V", "(B\u2219T) V", "B\u22c5T, V", "B\u00b7T V"])
+def test_a_merged_axis_in_other_writings(text: str) -> None:
+    assert read("(B T) V")[0] in read(text)
 
 
 def test_round_brackets_alone_have_two_readings() -> None:

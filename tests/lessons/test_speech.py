@@ -18,6 +18,9 @@ class Shouting(gettext.NullTranslations):
     def gettext(self, message: str) -> str:
         return message + " (K)" if "{" in message else message.upper()
 
+    def ngettext(self, msgid1: str, msgid2: str, n: int) -> str:
+        return self.gettext(msgid1 if n == 1 else msgid2)
+
 
 def test_english_is_the_source_where_there_is_no_catalogue() -> None:
     assert speech._("Right") == "Right" and speech._("") == ""

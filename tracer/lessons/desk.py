@@ -20,6 +20,10 @@ __all__ = ["Report", "UnknownExercise", "check", "exercises", "hint", "progress"
 class UnknownExercise(TracerError, LookupError):
     """There is no exercise of this id."""
 
+    def _render_traceback_(self) -> list[str]:
+        """Return what a notebook shows: the sentence, without lines of this package."""
+        return [f"{type(self).__name__}: {self}"]
+
 
 def _collect(*lessons: tuple[Exercise, ...]) -> dict[str, Exercise]:
     found: dict[str, Exercise] = {}

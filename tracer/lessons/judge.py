@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from ..errors import AxesError
-from ..speech import _
+from ..speech import _, say_count
 from .exercise import Draw, Exercise
 from .feedback import Feedback
 from .running import is_blank, is_hollow
@@ -57,8 +57,13 @@ def _judge_shape(exercise: Exercise, answer: Any) -> Feedback:
 def _first_wrong_axis(got: tuple[Axis, ...], want: tuple[Axis, ...]) -> str:
     """Say where a shape goes wrong without giving the answer away."""
     if len(got) != len(want):
-        text = _("{got} has {count} axes; the tensor has {wanted}.")
-        return text.format(got=write(got), count=len(got), wanted=len(want))
+        return say_count(
+            "{got} has {n} axis; the tensor has {wanted}.",
+            "{got} has {n} axes; the tensor has {wanted}.",
+            len(got),
+            got=write(got),
+            wanted=len(want),
+        )
     place = next(i for i, (one, other) in enumerate(zip(got, want, strict=True)) if one != other)
     text = _("{got} has the right number of axes. Counted from 0, the first that is not right is axis {place}, {axis}.")
     return text.format(got=write(got), place=place, axis=got[place])
@@ -70,7 +75,10 @@ def _first_wrong_axis(got: tuple[Axis, ...], want: tuple[Axis, ...]) -> str:
 def _judge_number(exercise: Exercise, answer: Any) -> Feedback:
     value = answer.item() if isinstance(answer, Tensor) and answer.numel() == 1 and not answer.is_meta else answer
     if not isinstance(value, Real) or isinstance(value, bool):
-        return _unreadable(exercise, answer, _("Hand in one number."))
+        quoted = isinstance(answer, str)
+        return _unreadable(
+            exercise, answer, _("Hand in one number, without quotes.") if quoted else _("Hand in one number.")
+        )
     if _close(exercise, value, exercise.reference):
         return _right(exercise)
     for mistake in exercise.mistakes:

@@ -127,6 +127,16 @@ def _cut_d_before_h(x: Tensor, H: int) -> Tensor:
     return x.view(B, T, C // H, H).permute(0, 3, 1, 2)
 
 
+def _cut_d_before_h_only(x: Tensor, H: int) -> Tensor:
+    B, T, C = x.shape
+    return x.view(B, T, C // H, H)  # [B, T, D, H]
+
+
+def _cut_d_before_h_swapped(x: Tensor, H: int) -> Tensor:
+    B, T, C = x.shape
+    return x.view(B, T, C // H, H).transpose(1, 2)  # [B, D, T, H]
+
+
 def _reshaped_after_transpose(x: Tensor, H: int) -> Tensor:
     B, T, C = x.shape
     return x.transpose(1, 2).reshape(B, H, T, C // H)
@@ -252,6 +262,15 @@ SPLIT_HEADS = Exercise(
             numbers=_features_of_head_0,
         ),
         Mistake(
+            id="split_heads_view_in_wrong_order",
+            wrong=(_cut_d_before_h_only, _cut_d_before_h_swapped),
+            says=N_(
+                "The width is cut as (D H) instead of (H D), and the result is {shape} where {wanted} is asked for. "
+                "In view(B, T, H, D) the outer part, H, is written first; then axes 1 and 2 are swapped."
+            ),
+            numbers=_shape_of,
+        ),
+        Mistake(
             id="split_heads_reshape_after_transpose",
             wrong=(_reshaped_after_transpose,),
             says=N_(
@@ -284,7 +303,8 @@ SPLIT_HEADS = Exercise(
             raises="is invalid for input of size",
             says=N_(
                 "view must keep every number: H·D has to be C. Here C = {C} and H = {H}, so D = C // H = {D}. "
-                "The sizes that you gave to view have another product."
+                "The sizes that you gave to view have another product. Take them from x.shape and H: "
+                "the C and D of the notebook's own cells are those of another tensor."
             ),
         ),
     ),
@@ -314,6 +334,16 @@ def _view_after_transpose(out: Tensor) -> Tensor:
 def _merge_d_before_h(out: Tensor) -> Tensor:
     B, H, T, D = out.shape
     return out.permute(0, 2, 3, 1).reshape(B, T, D * H)
+
+
+def _swapped_h_and_d_back(out: Tensor) -> Tensor:
+    B, H, T, D = out.shape
+    return out.transpose(1, 3).reshape(B, T, H * D)
+
+
+def _swapped_t_and_d_back(out: Tensor) -> Tensor:
+    B, H, T, D = out.shape
+    return out.transpose(2, 3).reshape(B, T, H * D)
 
 
 def _heads_summed(out: Tensor) -> Tensor:
@@ -410,6 +440,16 @@ MERGE_HEADS = Exercise(
             numbers=_tokens_in_row_0,
         ),
         Mistake(
+            id="merge_heads_wrong_axes",
+            wrong=(_swapped_h_and_d_back, _swapped_t_and_d_back),
+            says=N_(
+                "Another pair of axes is swapped. The shape is right and the contents are scrambled: row t=0 is {got}, "
+                "and token 0 of all heads is {want}. "
+                "In [B, H, T, D] the axes are 0: B, 1: H, 2: T, 3: D. To bring H next to D, swap 1 and 2."
+            ),
+            numbers=_row_0,
+        ),
+        Mistake(
             id="view_on_non_contiguous",
             wrong=(_view_after_transpose,),
             raises="view size is not compatible with input tensor's size and stride",
@@ -462,8 +502,9 @@ MERGE_HEADS = Exercise(
             wrong=(_width_is_not_h_times_d,),
             raises="is invalid for input of size",
             says=N_(
-                "The sizes do not hold all the numbers. There are H = {H} heads of D = {D} numbers for each token, "
-                "so the width is H·D = {C}."
+                "The sizes have another product than those of out. There are H = {H} heads of D = {D} numbers for each "
+                "token, so the width is H·D = {C}. Take the sizes from out.shape: "
+                "the C and D of the notebook's own cells are those of another tensor."
             ),
         ),
     ),

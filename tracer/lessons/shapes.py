@@ -17,7 +17,8 @@ __all__ = ["Axis", "read", "write"]
 LETTERS = "B T S C H D G M V L E K P Y X R N"
 _COMMAS = ",;|\u00d7"  # between axes; the last is the multiplication sign
 LONGEST = 200  # characters of an answer
-_FACTOR = re.compile(r"\(([^()]*)\)|([0-9]+)|([A-Za-z])|(//|[/*·])")
+_TIMES = "*\u00b7\u2219\u22c5"  # the star and the three dots that are written for a product
+_FACTOR = re.compile(rf"\(([^()]*)\)|([0-9]+)|([A-Za-z])|(//|[/{_TIMES}])")
 
 
 @dataclass(frozen=True)
@@ -74,11 +75,14 @@ def read(text: str) -> list[tuple[Axis, ...]]:
         return [()]  # a single number has no axes
     inner, bracket = _unwrap(body)
     # 2. Which readings it has.
+    if re.fullmatch(f"[{LETTERS.replace(' ', '')}]{{2,}}", inner, re.IGNORECASE):
+        return [_axes(" ".join(inner)), (_axis_of(inner.upper()),)]  # "btc": three axes, or their product
     readings = [_axes(inner)]
     if bracket == "(" and not re.search(f"[{_COMMAS}]", inner):
         readings.append((_axis_of(inner),))
-    elif re.fullmatch(r"[A-Za-z]{2,}", inner):
-        readings.insert(0, _axes(" ".join(inner)))
+    apart = re.sub(r"(?<=\))(?=[A-Za-z(])|(?<=[A-Za-z])(?=\()", " ", inner)
+    if apart != inner:
+        readings.append(_axes(apart))  # "(B T)V": two axes, or their product
     if not any(axis.letters or axis.below or axis.factor == 1 for axis in readings[0]):
         raise AxesError(_("This exercise asks for letters, such as B T C, not for sizes."))
     return readings
@@ -107,7 +111,7 @@ def _closing(text: str) -> int:
 def _axes(text: str) -> tuple[Axis, ...]:
     """Read axes that stand side by side, with spaces or separators between them."""
     text = text.translate(str.maketrans("[]", "()"))
-    text = re.sub(r"\s*(//|[/*·])\s*", r"\1", text)
+    text = re.sub(rf"\s*(//|[/{_TIMES}])\s*", r"\1", text)
     pieces: list[str] = re.findall(rf"(?:\([^()]*\)|[^\s{_COMMAS}])+", text)
     return tuple(_axis_of(piece) for piece in pieces)
 

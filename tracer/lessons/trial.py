@@ -134,7 +134,7 @@ def _wrong(trial: Trial, place: int) -> Feedback:
         text = _("Your function gives back None. Is a `return` missing?")
         return Feedback(exercise.id, status, text, "nothing_returned")
     # 3. A property that fails, else the first difference; and whether an input was changed on the way.
-    lines = [_failed_property(trial) or trial.differs(outcome, trial.wants[place]) or "", called]
+    lines = [_failed_property(trial, place) or trial.differs(outcome, trial.wants[place]) or "", called]
     if trial.changed:
         lines.append(_("It also changes {names} in place.").format(names=", ".join(trial.changed)))
     return Feedback(exercise.id, status, "\n".join(lines))
@@ -146,13 +146,13 @@ def _explain(mistake: Mistake, trial: Trial, place: int) -> str:
     return _(mistake.says).format(**case.sizes, **numbers)
 
 
-def _failed_property(trial: Trial) -> str | None:
-    for case, outcome, want in zip(trial.cases, trial.outcomes, trial.wants, strict=True):
-        got, wanted = as_numbers(outcome.value), as_numbers(want)
-        if got is None or wanted is None or got.shape != wanted.shape or bool(got.isnan().any()):
-            continue
-        for rule in trial.exercise.properties:
-            numbers = rule.fails(case, got)
-            if numbers is not None:
-                return _(rule.says).format(**case.sizes, **numbers)
+def _failed_property(trial: Trial, place: int) -> str | None:
+    """Return the property that fails in one case: the case whose inputs the feedback quotes."""
+    case, got, wanted = trial.cases[place], as_numbers(trial.outcomes[place].value), as_numbers(trial.wants[place])
+    if got is None or wanted is None or got.shape != wanted.shape or bool(got.isnan().any()):
+        return None
+    for rule in trial.exercise.properties:
+        numbers = rule.fails(case, got)
+        if numbers is not None:
+            return _(rule.says).format(**case.sizes, **numbers)
     return None

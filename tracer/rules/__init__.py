@@ -1,6 +1,6 @@
 """One pure rule per operation family: names and arguments of the inputs in, names of the outputs out."""
 
-from . import indexing, pointwise, products, views
+from . import indexing, pointwise, products, views, windows
 from .core import RULES, Axes, Axis, Rule, Step, Tensor, find_rule, rule
 
 __all__ = [
@@ -16,4 +16,5 @@ __all__ = [
     "products",
     "rule",
     "views",
+    "windows",
 ]

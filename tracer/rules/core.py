@@ -118,6 +118,10 @@ class Step:
             return b
         if a.size != b.size:
             return Axis(self.space.fresh(max(a.size, b.size)))
+        if a.size == 1:  # a parameter's axis of size 1 may be a bare 1: nothing is learned from where it stands
+            for x, y in ((a, b), (b, a)):
+                if (var := self.space.walk(x.term).var) is not None and var.options == ():
+                    return y
         if self.space.unify(a.term, b.term):
             term = a.term if a.term.atoms else b.term
             origin = a.origin if a.origin == b.origin or b.origin is None else (b.origin if a.origin is None else None)

@@ -38,7 +38,7 @@ def _elementwise(step: Step) -> list[Axes] | None:
     if name in ("where", "type_as", "to"):
         tensors = [t for t in tensors if name == "where" or t is tensors[0]]
     if name == "where" and len(tensors) == 1 and len(step.args) == 1:
-        return None
+        return [step.fresh(shape) for shape in step.outs]
     axes = step.broadcast(tensors)
     keeps = name in KEEPS_WEIGHTS
     soft = [i for i, a in enumerate(axes) if a.soft]

@@ -27,6 +27,7 @@ def multiply(step: Step, a: Tensor, b: Tensor) -> Axes:
     """Return the axes of `a @ b`: batch axes line up, the last of a and the last but one of b are summed away."""
     inner_b = b.axes[-2] if b.rank > 1 else b.axes[-1]
     contract(step, a, a.axes[-1], b, inner_b)
+    offer_names(step, a, b)
     batch_a = Tensor(a.shape[:-2], a.axes[:-2], constant=a.constant, owner=a.owner)
     batch_b = Tensor(b.shape[:-2], b.axes[:-2], constant=b.constant, owner=b.owner)
     rows = [owned(a.axes[-2], a)] if a.rank > 1 else []
@@ -34,6 +35,13 @@ def multiply(step: Step, a: Tensor, b: Tensor) -> Axes:
     if rows and columns and not a.constant and not b.constant:
         warn_of_heads(step, rows[0].term, columns[0].term)
     return [*step.broadcast([batch_a, batch_b]), *told_apart(step, [*rows, *columns])]
+
+
+def offer_names(step: Step, *operands: Tensor) -> None:
+    """What a parameter is multiplied as has the axes of a learned map; one of three axes or more may have heads."""
+    for t in operands:
+        for axis in t.axes if t.constant and t.rank > 1 else ():
+            step.space.offer(axis.term, heads=t.rank > 2)
 
 
 def owned(axis: Axis, tensor: Tensor) -> Axis:
@@ -116,8 +124,11 @@ def _linear(step: Step) -> list[Axes] | None:
     if weight.rank == 1:
         return [list(x.axes[:-1])]
     out = weight.axes[0]
+    step.space.offer(out.term, heads=False)
     made_by_weights(step, x.axes[-1], out)
     if bias is not None:
+        if step.space.is_data(x.axes[-1].term):
+            step.space.disown(bias.axes[-1].term)
         out = step.meet(out, bias.axes[-1])
     return [[*x.axes[:-1], out]]
 
@@ -125,10 +136,14 @@ def _linear(step: Step) -> list[Axes] | None:
 def made_by_weights(step: Step, source: Axis, made: Axis) -> None:
     """The outputs of a learned map of features are features; mapping over positions can give positions."""
     space = step.space
-    var = space.walk(made.term).var
-    if var is not None and not space.is_data(source.term):
-        space.settle(made.term)
-        var.feature = True
+    var, given = space.walk(made.term).var, space.walk(source.term).var
+    if var is None or not space.walk(source.term).atoms:
+        return
+    if space.is_data(source.term) or (given is not None and given.mixed):
+        var.options, var.mixed = None, True
+        return
+    space.settle(made.term)
+    var.feature = True
 
 
 @rule("bilinear")
@@ -188,6 +203,7 @@ def _einsum(step: Step) -> list[Axes] | None:
         for name, axis in zip(names, t.axes, strict=True):
             met[name] = step.meet(met[name], axis, CONTRACTS) if name in met else axis
             owners.setdefault(name, []).append(t)
+    offer_names(step, *operands)
     out = _letters(right, len(step.outs[0])) if arrow else _implicit(letters)
     _check_einsum(step, letters, operands, out, owners)
     kept = {n: _kept(step, met[n], owners[n]) for n in out}

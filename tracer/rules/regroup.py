@@ -9,10 +9,11 @@ matched one by one; units of size 1, which no size can place, go where the code'
 
 import ast
 from functools import cache
+from itertools import chain
 from itertools import product as every
 from math import prod
 
-from ..naming import POSITIONS, Space, Sum, Sym, Term, number
+from ..naming import POSITIONS, Space, Sum, Sym, Term, Var, number
 from ..speech import say
 from .core import UNIT, Axes, Axis, Step
 
@@ -34,12 +35,17 @@ def regroup(step: Step, old: Axes, new: tuple[int, ...], written: Written, *, co
     for olds, where in _stretches(old, new):
         terms = [(i, step.space.walk(old[i].term)) for i in olds]
         found, small = _stretch(step, terms, [new[j] for j in where], [written[j] for j in where])
+        if any(_contradicts(step.space, g, written[j]) for g, j in zip(found, where, strict=True)):
+            found = [[((olds[0], k), step.space.fresh(new[j]))] for k, j in enumerate(where)]
         groups.update(zip(where, found, strict=True))
         ones += small
     _place_ones(step, sorted(ones, key=lambda u: u[0]), new, groups, written)
     for j, group in groups.items():
-        if len(groups.get(j - 1, ())) > 1 and _hides_one(step.space, group):
+        before, text = groups.get(j - 1, []), written[j - 1] if j else None
+        if before and (len(before) > 1 or "*" in (text or "")) and _hides_one(step.space, group):
             group[:] = [(group[0][0], step.space.fresh(new[j]))]
+            if len(before) <= (text or "").count("*"):
+                before[:] = [(before[0][0], step.space.fresh(new[j - 1]))]
     out = [_axis(step, old, groups[j]) if j in groups else None for j in range(len(new))]
     for j in range(len(new)):
         if out[j] is None:
@@ -48,6 +54,18 @@ def regroup(step: Step, old: Axes, new: tuple[int, ...], written: Written, *, co
         for group in groups.values():
             _check_merge(step, [t for _, t in group])
     return [a or UNIT for a in out]
+
+
+def _contradicts(space: Space, group: list[Unit], written: str | None) -> bool:
+    """The code writes G where the sizes say H/G, and both are as large: the name of the whole was a chance."""
+    if written not in space.sizes:
+        return False
+    term = space.product(t for _, t in group)
+    atom = term.atoms[0] if len(term.atoms) == 1 and term.num == term.den == 1 else None
+    if not isinstance(atom, Sym) or atom.name == written or space.sizes[written] != atom.size:
+        return False
+    said = space.sym(str(written), atom.size)
+    return not any(a in space.expand(b).atoms for a, b in ((said.atoms[0], term), (atom, said)))
 
 
 def _stretches(old: Axes, new: tuple[int, ...]) -> list[tuple[list[int], list[int]]]:
@@ -79,11 +97,8 @@ def _stretch(
     if len(new) == 1:
         units = [u for i, t in terms for u in _units(i, t)[0]]
         return [[u for u in units if u[1].size != 1]], [u for u in units if u[1].size == 1]
-    for spelled in (terms, [(i, space.expand(t)) for i, t in terms]):
-        exact = _exact(space, spelled, new, written)
-        if exact is not None:
-            return exact
-    return _pieces(step, terms, new, written), []
+    exact = _exact(space, [terms, [(i, space.expand(t)) for i, t in terms]], new, written)
+    return (_pieces(step, terms, new, written), []) if exact is None else exact
 
 
 def _units(place: int, term: Term) -> list[list[Unit]]:
@@ -99,11 +114,11 @@ def _units(place: int, term: Term) -> list[list[Unit]]:
 
 
 def _exact(
-    space: Space, terms: list[tuple[int, Term]], new: list[int], written: Written
+    space: Space, spellings: list[list[tuple[int, Term]]], new: list[int], written: Written
 ) -> tuple[list[list[Unit]], list[Unit]] | None:
     """Group whole units into the new sizes; None where a cut falls inside a unit. Two readings that differ give `?`."""
     found: list[tuple[list[list[Unit]], list[Unit]]] = []
-    for rows in every(*(_units(i, t) for i, t in terms)):
+    for rows in chain.from_iterable(every(*(_units(i, t) for i, t in terms)) for terms in spellings):
         units = [u for row in rows for u in row]
         groups = _group([u for u in units if u[1].size != 1], new)
         if groups is not None:
@@ -173,9 +188,8 @@ def _pieces(step: Step, terms: list[tuple[int, Term]], new: list[int], written: 
 
 
 def _leading_data(space: Space, units: list[Unit], row: list[tuple[int, int]]) -> bool:
-    """`[B, T] -> [(B T/w), w]`: whole data axes with the leading part of the last one are no cut across."""
-    whole = all(take == units[u][1].size for u, take in row[:-1])
-    return whole and all(space.is_data(units[u][1]) for u, _ in row)
+    """`[B, C] -> [(B H), D]`: whole data axes with the leading part of the next axis are no cut across."""
+    return all(take == units[u][1].size and space.is_data(units[u][1]) for u, take in row[:-1])
 
 
 def _cut_unit(step: Step, unit: Term, cut: list[tuple[int, int]], written: Written) -> list[Term]:
@@ -262,6 +276,9 @@ def _place_ones(
         following = min((j for j in big if j > last), default=len(new))
         run = [u for u in ones if following == len(new) or u[0] < groups[following][0][0]]
         ones = ones[len(run) :]
+        beyond = min((j for j in big if j > following), default=len(new))
+        later = sum(beyond == len(new) or u[0] < groups[beyond][0][0] for u in ones) if following < len(new) else 0
+        later += beyond < len(new) and _hides_one(step.space, groups[beyond])
         if last >= 0 and max(p for p, _ in groups[last]) > run[0][0]:
             slots = [last]
         else:
@@ -272,13 +289,16 @@ def _place_ones(
                 groups.update((j, [(run[0][0], step.space.fresh(new[j]))]) for j in slots)
                 continue  # neither sizes nor text tell which is which
         best = max(
-            _shares(len(run), len(slots)), key=lambda share: _score(step.space, run, share, slots, groups, written)
+            _shares(len(run), len(slots)),
+            key=lambda share: _score(step.space, run, share, slots, groups, written, (following, later)),
         )
         for j in slots:
             mine, run = run[: best[0]], run[best[0] :]
             best = best[1:]
             if mine:
                 groups[j] = sorted([*groups.get(j, []), *mine], key=lambda u: u[0])
+                if _mixed(step.space, groups[j]) and written[j] != "-1" and "*" not in (written[j] or ""):
+                    groups[j] = [(mine[0][0], step.space.fresh(new[j]))]  # one size for a merge of such axes?
 
 
 def _shares(count: int, slots: int) -> list[tuple[int, ...]]:
@@ -295,8 +315,12 @@ def _score(
     slots: list[int],
     groups: dict[int, list[Unit]],
     written: Written,
+    more: tuple[int, int],
 ) -> float:
-    """Say how well a deal fits: each size as written, an axis of 1 for each unit, H with D, data with data."""
+    """Say how well a deal fits: each size as written, an axis of 1 for each unit, H with D, data with data.
+
+    `more`: a slot, and the number of units that are still to come for it.
+    """
     total = 0.0
     hands = [run[sum(share[:i]) : sum(share[: i + 1])] for i in range(len(share))]
     full = [[*groups.get(j, []), *hand] for j, hand in zip(slots, hands, strict=True)]
@@ -306,22 +330,28 @@ def _score(
         if not full[i] and not all(space.is_data(t) for t in beside):
             total += 0.5  # an axis of 1 with nothing in it comes out of a feature beside it
         if text is not None and "*" in text:
-            total -= 2 * abs(text.count("*") + 1 - len(there) - k)
+            lacks = text.count("*") + 1 - len(there) - k
+            total -= 2 * (max(0, lacks - more[1]) if j == more[0] and lacks > 0 else abs(lacks))
         elif text == "-1":
             total += min(k, 1) * (not there) + 0.1 * k
         elif not there:
-            total += min(k, 1) if k < 2 or _joins(space, mine) else 1 - 2 * (k - 1)
+            total += min(k, 1) if k < 2 or _joins(space, [], mine) else 1 - 2 * (k - 1)
         elif k:
             data = all(space.is_data(t) for _, t in there)
             mixed = sum(space.is_data(t) != data for _, t in mine)
-            total += 0.5 if _joins(space, [*there, *mine]) else -0.2 * k - 0.8 * mixed
+            total += 0.5 if _joins(space, there, mine) else -0.2 * k - 0.8 * mixed
     return total
 
 
-def _joins(space: Space, units: list[Unit]) -> bool:
-    """Tell whether some units are one known axis together: (H D) is C."""
-    product = space.product(t for _, t in sorted(units, key=lambda u: u[0]))
-    return len(space.contract(product)) < len(product.atoms)
+def _mixed(space: Space, units: list[Unit]) -> bool:
+    """Tell whether data and other axes come together in one."""
+    return len({space.is_data(t) for _, t in units}) > 1
+
+
+def _joins(space: Space, there: list[Unit], mine: list[Unit]) -> bool:
+    """Tell whether some units become one known axis with those that are there: H beside D is C."""
+    product = space.product(t for _, t in sorted([*there, *mine], key=lambda u: u[0]))
+    return len(space.contract(product)) < len(space.contract(space.product(t for _, t in there))) + len(mine)
 
 
 def _hides_one(space: Space, group: list[Unit]) -> bool:
@@ -343,15 +373,21 @@ def _new_unit(step: Step, j: int, out: list[Axis | None], written: Written) -> A
             continue
         whole = space.walk(axis.term)
         pair = space.halves(whole)
+        parts_of = space.halves(Term(1, 1, whole.atoms)) if pair is None else None
+        if parts_of is not None and parts_of[0 if first else 1].size == 1:  # 3C could be 3D, or 3 times H
+            out[near] = Axis(space.fresh(axis.size))
+            return Axis(space.fresh(1))
         if pair is not None and pair[0 if first else 1].size == 1:
             unit, rest = pair if first else pair[::-1]
             out[near] = Axis(rest, axis.origin, axis.soft) if written[j] else Axis(space.fresh(axis.size))
             return Axis(unit) if written[j] else Axis(space.fresh(1))
-        if whole.var is not None and axis.size != 1:
+        if len(whole.atoms) == 1 and isinstance(whole.atoms[0], Var) and axis.size != 1:
             parts = [space.fresh(1), space.fresh(axis.size)]
             space.split(whole, parts if first else parts[::-1])
             out[near] = Axis(parts[1])
             return Axis(parts[0])
+        if whole.var is not None:
+            out[near] = Axis(space.fresh(1))
     return UNIT if written[j] is None and all(space.sizes.get(f, 0) > 1 for f in "HD") else Axis(space.fresh(1))
 
 

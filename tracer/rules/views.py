@@ -130,7 +130,7 @@ def _expand(step: Step) -> list[Axes] | None:
 
 def _expanded(step: Step, axis: Axis, size: int, written: str | None) -> Axis:
     """An axis of 1 that is expanded to a size given by name is that size's axis, also where it happens to be 1."""
-    if axis.size != size or (axis is UNIT and size == 1 and written not in (None, "1", "-1")):
+    if axis.size != size or (not axis.term.atoms and size == 1 and written not in ("1", "-1")):
         return Axis(step.space.fresh(size))
     return axis
 
@@ -142,7 +142,8 @@ def _repeat(step: Step) -> list[Axes] | None:
         return None
     new = step.outs[0]
     axes = [UNIT] * (len(new) - x.rank) + list(x.axes)[max(0, x.rank - len(new)) :]
-    return [[a if a.size == n else step.fresh([n])[0] for a, n in zip(axes, new, strict=True)]]
+    written = written_sizes(step, (), len(new))
+    return [[_expanded(step, a, n, w) for a, n, w in zip(axes, new, written, strict=True)]]
 
 
 @rule("repeat_interleave")
@@ -208,8 +209,10 @@ def _cut(step: Step, x: Tensor, whole: Axis, sizes: list[int]) -> Axes:
             return [Axis(space.scaled(term, 1, n))] * n
         if term.var and not x.constant:
             return [Axis(space.scaled(term, 1, n))] * n
-    parts = step.fresh(sizes)
-    return parts
+    joined = [] if x.constant or space.is_data(whole.term) else space.pieces(whole.term)
+    if [t.size for t in joined] == sizes:
+        return [Axis(t) for t in joined]
+    return step.fresh(sizes)
 
 
 @rule("unbind")
@@ -253,10 +256,10 @@ def sliced(step: Step, x: Tensor, axis: Axis, start: Any, stop: Any, stride: Any
     length = len(range(first, last, by)) if by else -1
     if open_ended and by == 1:
         return axis
+    if start == -1 and stop is None and by == 1:
+        return UNIT if n > 1 else step.fresh([1])[0]  # `-1:` or `-n:`
     if length == n and by == 1 and not x.constant:
         return axis
-    if start == -1 and stop is None and by == 1:
-        return UNIT
     if length >= 0 and 2 * length == n and not x.constant and _half(first, last, by, n):
         if not step.space.is_data(axis.term) and not step.space.has_part(axis.term, length):
             return Axis(step.space.scaled(axis.term, 1, 2))

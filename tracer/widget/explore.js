@@ -1,12 +1,13 @@
 /**
  * The controls of tracer.explore. Python decides everything and writes every text:
- *   form    -> the controls: names, ranges, options, modes (fixed)
+ *   form    -> the controls: names, ranges, options, modes, and what to say when no answer comes (fixed)
  *   state   -> values, mode, status, message; `answers` is the number of the question it answers
  *   picture -> HTML made by the package's own renderer
  *   asked   <- { serial, values, held }: what the reader chose last
  */
 
 const WAIT = 30; // milliseconds in which the moves of one drag are gathered
+const PATIENCE = 4000; // milliseconds after which a missing answer is spoken of
 
 let views = 0;
 
@@ -121,6 +122,7 @@ function render({ model, el }) {
   const form = model.get("form");
   const id = `te-${++views}-${Math.random().toString(36).slice(2)}`;
   let timer = null;
+  let silence = null;
 
   // 1. what goes to Python: the last values, at most once in WAIT
   function send() {
@@ -130,6 +132,11 @@ function render({ model, el }) {
       values: Object.fromEntries(controls.map((control) => [control.name, control.read()])),
       held: modes?.read() ?? false,
     });
+    clearTimeout(silence);
+    silence = setTimeout(() => {
+      message.textContent = form.silent;
+      message.hidden = false;
+    }, PATIENCE);
     model.save_changes();
   }
   const ask = () => (timer ??= setTimeout(send, WAIT));
@@ -165,6 +172,7 @@ function render({ model, el }) {
   // 3. what comes from Python
   function showState() {
     const state = model.get("state");
+    if (state.answers >= (model.get("asked").serial ?? 0)) clearTimeout(silence);
     status.textContent = state.status;
     message.textContent = state.message;
     message.hidden = !state.message;
@@ -190,6 +198,7 @@ function render({ model, el }) {
   showPicture();
   return () => {
     clearTimeout(timer);
+    clearTimeout(silence);
     model.off("change:state", showState);
     model.off("change:picture", showPicture);
   };

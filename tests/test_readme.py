@@ -1,0 +1,41 @@
+"""What the README says is so: its code runs, its sample is what a trace prints, its links lead somewhere."""
+
+import linecache
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+import tracer
+from tracer.models import GPT, GPTConfig
+
+ROOT = Path(__file__).resolve().parent.parent
+TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_code_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+    assert len(blocks) == 2
+    names: dict[str, object] = {}
+    for i, block in enumerate(blocks):
+        file = f"<README {i}>"  # variables are read off the source, so it has to be found
+        linecache.cache[file] = (len(block), None, block.splitlines(True), file)
+        exec(compile(block, file, "exec"), names)
+    assert "[B, T, C]" in capsys.readouterr().out
+    assert names["t"]["q"].label == "[B, H, T, D]"  # type: ignore[index]
+
+
+def test_the_sample_is_what_a_trace_prints() -> None:
+    model = GPT(GPTConfig(n_layer=1, n_head=3, n_embd=48, vocab_size=10, block_size=8)).eval()
+    printed = str(tracer.trace(model, torch.zeros(2, 8, dtype=torch.long)))
+    sample = re.search(r"by name\*\*:\n\n```\n(.*?)```", TEXT, re.DOTALL)
+    assert sample is not None
+    for line in sample[1].splitlines():
+        assert line.strip() in printed, line
+
+
+def test_links_lead_somewhere() -> None:
+    targets = re.findall(r"\]\(([^)#]+)\)", TEXT)
+    assert len(targets) > 3
+    assert [target for target in targets if not (ROOT / target).exists()] == []
