@@ -1,8 +1,8 @@
 """Shape Tracer: every tensor operation of a model as it really ran, with its axes by name."""
 
+from importlib import import_module
 from typing import Any
 
-from . import lessons, models
 from .checks import check_axes
 from .devices import device
 from .engine import record, trace
@@ -34,10 +34,12 @@ __all__ = [
 __version__ = "0.1.0"
 
 
-def __getattr__(name: str) -> Any:
-    """Load the controls when they are first asked for: they bring ipywidgets with them."""
-    if name == "explore":
-        from .explorer import explore  # noqa: PLC0415
+_LATER = {"explore": "explorer", "lessons": "lessons", "models": "models"}
+"""What is loaded when it is first asked for, and from where: the controls bring ipywidgets with them."""
 
-        return explore
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = import_module(f".{_LATER[name]}", __name__)
+    return found.explore if name == "explore" else found
