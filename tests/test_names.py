@@ -145,3 +145,14 @@ def test_equal_numbers_of_other_types_are_written_as_they_are():
     x = torch.zeros(2)
     runs = [tracer.trace(lambda x, n=n: x.masked_fill(x > 0, n), x) for n in (1, 1.0, True)]
     assert [repr(t[-1].args) for t in runs] == ["(1,)", "(1.0,)", "(True,)"]
+
+
+def test_an_output_that_is_picked_has_the_name_and_the_others_none():
+    x = torch.randn(2, 5, 6)
+
+    def largest(x):
+        y = x.max(dim=-1)[0]
+        return y
+
+    (op,) = tracer.trace(largest, x, axes=["B T C"])[:1]
+    assert [info.variable for info in op.outputs] == ["y", None]

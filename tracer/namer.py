@@ -212,7 +212,7 @@ class _Namer:
         """Return the variable of each output."""
         names = site.names if site is not None else ()
         if len(names) == count:
-            return list(names)
+            return [name or None for name in names]  # "" stands for an output that the statement leaves unnamed
         if len(names) == 1:
             return [names[0]] * count
         return [None] * count
