@@ -229,6 +229,25 @@ def weights_turned_round(s, x):
     return weights_of(s, q, k).transpose(-2, -1) @ v
 
 
+@wrong("merges (D H)")
+def heads_joined_the_wrong_way_round(s, x):
+    B, T, C = x.shape
+    q, k, v = heads_of(s, x)
+    return s.o((weights_of(s, q, k) @ v).permute(0, 2, 3, 1).reshape(B, T, C))
+
+
+@wrong("the softmax ran over another axis")
+def rows_of_weights_do_not_add_up(s, x):
+    q, k, _ = heads_of(s, x)
+    return weights_of(s, q, k, dim=1).sum(-1)
+
+
+@wrong("the softmax ran over another axis")
+def weighted_values_added_up_by_hand(s, x):
+    q, k, v = heads_of(s, x)
+    return (weights_of(s, q, k, dim=-2)[..., None] * v[:, :, None]).sum(-2)
+
+
 @wrong("lines up T with H")
 def positions_added_to_heads(s, x):
     q, _, _ = heads_of(s, x)

@@ -333,3 +333,18 @@ def test_where_of_a_condition_gives_indices():
 def test_what_a_parameter_is_added_to_has_its_name_too():
     p = Holder(lambda x, p: x + p, 24)
     assert last(p, torch.rand(2, 5, 24), axes=["B T ?"], sizes={"C": 24, "H": 3})[0] == [("B", "T", "C")]
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda s: s.softmax(-1).sum(-1),
+        lambda s: s.softmax(-1).sum(),
+        lambda s: s.softmax(-1).sum(1) / 3,  # averaged over heads
+        lambda s: s.softmax(-1).mean(-2),
+        lambda s: s.softmax(-1).amax(-2),
+    ],
+)
+def test_sums_of_weights_that_are_meant(f):
+    t = tracer.trace(f, torch.rand(2, 3, 5, 7), axes=["B H T S"])
+    assert t.warnings == ()

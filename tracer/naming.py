@@ -280,6 +280,10 @@ class Space:
             atoms += [b for p in pair for b in self.expand(self.sym(p, self.sizes[p])).atoms] if pair else [a]
         return Term(term.num, term.den, tuple(atoms))
 
+    def split_of(self, name: str) -> tuple[str, str] | None:
+        """Return the two symbols that a symbol is the product of, in order, or None."""
+        return self._split.get(name)
+
     def halves(self, term: Term) -> tuple[Term, Term] | None:
         """Return (H, D) for C and (G, H/G) for H; None for any other term."""
         if len(term.atoms) == 1 and term.num == term.den == 1 and isinstance(term.atoms[0], Sym):

@@ -1,5 +1,6 @@
 """Rules for operations that work entry by entry, along one axis, or away an axis; losses and factories too."""
 
+from ..naming import POSITIONS
 from ..speech import say
 from .core import COMPARES, LINES_UP, UNIT, Axes, Axis, Step, Tensor, axis_index, rule
 from .regroup import written_sizes
@@ -108,7 +109,7 @@ def _without(step: Step, x: Tensor, dim: object, out: tuple[int, ...]) -> Axes:
     dims = [d for d in (dim if isinstance(dim, tuple) else (dim,)) if type(d) is int]
     gone = {axis_index(d, x.rank) for d in dims} if dims else set(range(x.rank))
     if step.name == "sum":
-        soft = [a for a in x.axes if a.soft == 2]
+        soft = [a for a in x.axes if a.soft]
         summed = [x.axes[i] for i in gone]
         if soft and summed and not any(a.soft for a in summed):
             from_weights(step, soft[0], summed[0])
@@ -118,15 +119,22 @@ def _without(step: Step, x: Tensor, dim: object, out: tuple[int, ...]) -> Axes:
 
 
 def from_weights(step: Step, soft: Axis, summed: Axis) -> None:
-    """Warn that weighted values are summed over an axis that the softmax did not run over."""
+    """Warn that weights, or weighted values, are summed over an axis that the softmax did not run over.
 
-    def text() -> str:
+    Weights by themselves are also summed on purpose: over heads or examples, and a router's over its tokens.
+    """
+
+    def text() -> str | None:
         name, other = step.space.name(soft.term), step.space.name(summed.term)
+        if soft.soft == 1 and (name in ("E", "K", "?") or other not in POSITIONS):
+            return None
+        what = say("weighted values") if soft.soft == 2 else say("weights")
         return say(
-            "{step} adds up weighted values over {other}, but the softmax of the weights ran over {name}",
+            "{step} adds up {what} over {other}, but the softmax ran over another axis, {name}",
             step=step.name,
+            what=what,
             other=other,
-            name=name,
+            name=say("a second {name}", name=name) if name == other else name,
         )
 
     step.warn(text)

@@ -244,10 +244,17 @@ def _axis(step: Step, old: Axes, group: list[Unit]) -> Axis:
 
 
 def _check_merge(step: Step, terms: list[Term]) -> None:
-    """Warn where a position axis and a width are merged into one axis: heads joined without the transpose back."""
+    """Warn where a position axis and a width are merged, or H and D the wrong way round: heads joined as they stand."""
 
     def text() -> str | None:
-        names = [a.name for t in terms for a in step.space.walk(t).atoms if isinstance(a, Sym)]
+        atoms = [a for t in terms for a in step.space.walk(t).atoms]
+        names = [a.name for a in atoms if isinstance(a, Sym)]
+        if names == ["D", "H"] == [getattr(a, "name", "") for a in atoms] and step.space.split_of("C") == ("H", "D"):
+            return say(
+                "{step} merges (D H), but C is (H D): the features of one head do not stand together; bring H before "
+                "D first",
+                step=step.name,
+            )
         if len(names) < 2 or not POSITIONS & set(names[:-1]) or names[-1] not in WIDTHS:
             return None
         shown = " ".join(step.space.name(t) for t in terms)
