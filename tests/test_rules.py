@@ -348,3 +348,19 @@ def test_what_a_parameter_is_added_to_has_its_name_too():
 def test_sums_of_weights_that_are_meant(f):
     t = tracer.trace(f, torch.rand(2, 3, 5, 7), axes=["B H T S"])
     assert t.warnings == ()
+
+
+def test_classes_of_one_hot_are_not_named_by_their_number():
+    t = tracer.trace(lambda i: F.one_hot(i % 6, 6), torch.arange(10).view(2, 5), sizes={"E": 6})
+    assert t[-1].outputs[0].axes == ("B", "T", "?")
+
+
+def test_slopes_of_prelu_belong_to_the_channels_not_to_the_last_axis():
+    slopes = torch.rand(5)
+    t = tracer.trace(F.prelu, torch.rand(2, 5, 5), slopes, axes=["B C T", "C"])
+    assert (t[-1].outputs[0].axes, t.warnings) == (("B", "C", "T"), ())
+
+
+def test_a_padded_axis_is_another_axis_also_where_its_size_stays():
+    t = tracer.trace(lambda x: F.pad(x, (0, 0, 1, -1)), torch.rand(2, 5, 7), axes=["B T C"])
+    assert t[-1].outputs[0].axes == ("B", "?", "C")

@@ -18,15 +18,15 @@ abs absolute acos acosh add addcdiv addcmul alias alpha_dropout and angle arccos
 atanh bernoulli bfloat16 bitwise_and bitwise_not bitwise_or bitwise_xor bool byte cauchy ceil celu char clamp
 clamp_max clamp_min clip clone conj contiguous copy copysign cos cosh cpu cuda data deg2rad detach digamma div divide
 double dropout elu empty_like eq erf erfc erfinv exp exp2 expm1 exponential fake_quantize feature_alpha_dropout
-feature_dropout fill float float_power floor floor_divide fmax fmin fmod frac full_like ge gelu geometric glu_ greater
+feature_dropout fill float float_power floor floor_divide fmax fmin fmod frac full_like ge gelu geometric greater
 greater_equal gt half hardshrink hardsigmoid hardswish hardtanh heaviside hypot iand imag int invert ior isclose
-isfinite isinf isnan ixor le leaky_relu lerp less less_equal lgamma lift_fresh log log10 log1p log2 log_normal
+isfinite isinf isnan ixor le leaky_relu lerp less less_equal lgamma log log10 log1p log2 log_normal
 logaddexp logical_and logical_not logical_or logical_xor logit logsigmoid long lshift lt masked_fill maximum minimum
 mish mod mul multiply nan_to_num ne neg negative nextafter normal not_equal ones_like or pin_memory polygamma positive
 pow prelu quantize rad2deg radd rand_like randint_like randn_like random rdiv real reciprocal relu relu6 remainder
 requires_grad resolve_conj resolve_neg rfloordiv rmod rmul round rpow rrelu rshift rsqrt rsub rtruediv selu sgn short
 sigmoid sign signbit silu sin sinc sinh softplus softshrink softsign sqrt square sub subtract tan tanh tanhshrink
-threshold threshold_ to true_divide trunc type type_as uniform view_as_real_ where xlogy xor zero zeros_like
+threshold to true_divide trunc type type_as uniform where xlogy xor zero zeros_like
 """
 
 
@@ -36,8 +36,8 @@ def _elementwise(step: Step) -> list[Axes] | None:
     if not tensors:
         return None
     name = step.name.rstrip("_")
-    if name in ("where", "type_as", "to"):
-        tensors = [t for t in tensors if name == "where" or t is tensors[0]]
+    if name in ("type_as", "to", "prelu"):  # the others give a type, or one number for each channel
+        tensors = tensors[:1]
     if name == "where" and len(tensors) == 1 and len(step.args) == 1:
         return [step.fresh(shape) for shape in step.outs]
     axes = step.broadcast(tensors)
@@ -169,9 +169,7 @@ def _one_hot(step: Step) -> list[Axes] | None:
     x = step.tensor(0, "tensor")
     if x is None:
         return None
-    count, known = step.outs[0][-1], step.space.sizes
-    role = "E" if "E" in known and known["E"] == count and "V" not in known else None
-    return [[*x.axes, Axis(step.space.sym(role, count)) if role else step.fresh([count])[0]]]
+    return [[*x.axes, *step.fresh(step.outs[0][-1:])]]
 
 
 @rule("layer_norm", "rms_norm")
@@ -237,7 +235,7 @@ SIZED = frozenset({"zeros", "ones", "empty", "rand", "randn"})
 @rule(
     "arange", "zeros", "ones", "full", "empty", "rand", "randn", "randint", "randperm", "tensor", "as_tensor", "eye",
     "linspace", "logspace", "range", "new_zeros", "new_ones", "new_full", "new_empty", "new_tensor", "from_numpy",
-    "scalar_tensor", "asarray", "empty_strided", "tril_indices", "triu_indices", "complex_", "hann_window",
+    "scalar_tensor", "asarray", "empty_strided", "tril_indices", "triu_indices", "hann_window",
 )  # fmt: skip
 def _factory(step: Step) -> list[Axes] | None:
     if len(step.outs) != 1:

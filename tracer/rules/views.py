@@ -182,11 +182,6 @@ def _stack(step: Step) -> list[Axes] | None:
     return [[*axes[:d], *step.fresh([len(parts)]), *axes[d:]]]
 
 
-@rule("hstack", "vstack", "dstack")
-def _xstack(step: Step) -> list[Axes] | None:
-    return None
-
-
 @rule("split", "chunk", "tensor_split", "split_with_sizes", "unsafe_chunk", "unsafe_split")
 def _split(step: Step) -> list[Axes] | None:
     x = step.tensor()
@@ -292,7 +287,11 @@ def _diagonal(step: Step) -> list[Axes] | None:
 
 @rule("pad")
 def _pad(step: Step) -> list[Axes] | None:
-    x = step.tensor()
-    if x is None:
+    x, pads = step.tensor(), step.arg(1, "pad")
+    if x is None or not isinstance(pads, tuple):
         return None
-    return [[a if a.size == n else step.fresh([n])[0] for a, n in zip(x.axes, step.outs[0], strict=True)]]
+    axes = list(x.axes)
+    for k in range(len(pads) // 2):  # pairs, from the last axis on; a shift (1, -1) keeps the size, not the positions
+        if pads[2 * k] or pads[2 * k + 1]:
+            axes[-1 - k] = step.fresh([step.outs[0][-1 - k]])[0]
+    return [axes]
