@@ -542,7 +542,9 @@ def right_order(names: tuple[str, str], made: Axis) -> bool:
     """Tell whether the factors of names stand as the program joined them; only plain products are compared."""
     if any(f.startswith("(") or "/" in f for f in made):
         return True
-    return all(n == "?" or atoms_of(n) in (None, [f for f in made]) for n in names)
+    letters = [f for f in made if not f.isdigit()]  # 3T is T times 3, in either order
+    found = [atoms_of(n) for n in names if n != "?"]
+    return all(f is None or [a for a in f if not a.isdigit()] == letters for f in found)
 
 
 def atoms_of(name: str) -> list[str] | None:

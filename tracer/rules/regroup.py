@@ -17,7 +17,7 @@ from ..naming import POSITIONS, Space, Sum, Sym, Term, Var, number
 from ..speech import say
 from .core import UNIT, Axes, Axis, Step
 
-__all__ = ["entries", "merged", "regroup", "written_sizes"]
+__all__ = ["entries", "merged", "regroup", "spelled", "written_sizes"]
 
 Written = list[str | None]
 """The text of each new size in the user's code, None where it is not known."""
@@ -403,6 +403,12 @@ def written_sizes(step: Step, given: tuple[object, ...], rank: int) -> Written:
     known: Written = ["-1" if n == -1 else None for n in given] if len(given) == rank else [None] * rank
     texts = _texts(step.literals)
     return list(texts[-rank:]) if rank and texts is not None and len(texts) >= rank else known
+
+
+def spelled(step: Step, *sizes: int) -> bool:
+    """Tell whether one of these sizes stands in the call as a number, or may: then it is no axis, only as large."""
+    texts = _texts(step.literals) if step.literals else None
+    return texts is None or any(str(n) in texts for n in sizes)
 
 
 @cache
