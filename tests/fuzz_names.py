@@ -112,7 +112,11 @@ class Writer:
         axes = list(a.axes)
         axes[i], axes[j] = axes[j], axes[i]
         i, j = self.dim(i, r), self.dim(j, r)
-        forms = (f"{a.name}.transpose({i}, {j})", f"torch.transpose({a.name}, {i}, {j})", f"{a.name}.swapaxes({i}, {j})")
+        forms = (
+            f"{a.name}.transpose({i}, {j})",
+            f"torch.transpose({a.name}, {i}, {j})",
+            f"{a.name}.swapaxes({i}, {j})",
+        )
         self.add(self.pick(forms), tuple(axes))
 
     def swap_last(self) -> None:
@@ -168,8 +172,8 @@ class Writer:
             cut = self.pick(range(1, len(a.axes[i])))
             parts = (a.axes[i][:cut], a.axes[i][cut:])
             sizes = [self.size(p) for p in parts]
-            sizes[self.pick([0, 1])] = self.pick(["-1", None]) or sizes[0]
-            sizes = [self.size(parts[0]), sizes[1]]
+            if self.pick([0, 1]):
+                sizes[self.pick([0, 1])] = "-1"
             self.add(f"{a.name}.unflatten({i}, ({', '.join(sizes)}))", (*a.axes[:i], *parts, *a.axes[i + 1 :]))
 
     def unsqueeze(self) -> None:
@@ -224,7 +228,11 @@ class Writer:
                 parts, rest = 2, ("D // 2",)
             else:
                 continue
-            forms = (f"chunk({parts}, {i})", f"split({self.text(rest)}, dim={self.dim(i, len(a.axes))})", f"tensor_split({parts}, {i})")
+            forms = (
+                f"chunk({parts}, {i})",
+                f"split({self.text(rest)}, dim={self.dim(i, len(a.axes))})",
+                f"tensor_split({parts}, {i})",
+            )
             if rest == ("D // 2",) or parts == 3 or parts == 2:
                 self.add(f"{a.name}.{self.pick(forms)}", *[replaced(a.axes, i, rest)] * parts)
             return
@@ -287,9 +295,7 @@ class Writer:
         a = self.tensor(2)
         pairs = [b for b in self.known if len(b.axes) >= 2 and b.axes[:-2] == a.axes[:-2] and b.axes[-1] == a.axes[-1]]
         b = self.pick(pairs)
-        self.add(
-            f'torch.einsum("...ij,...kj->...ik", {a.name}, {b.name})', (*a.axes[:-2], a.axes[-2], b.axes[-2])
-        )
+        self.add(f'torch.einsum("...ij,...kj->...ik", {a.name}, {b.name})', (*a.axes[:-2], a.axes[-2], b.axes[-2]))
 
     # entries
 
@@ -516,7 +522,12 @@ def judged(judge: Judge, program: Program, colliding: dict[str, int]) -> Verdict
     factors = {m.name: m.axes for m in program.made}
     for k, (shapes, one, two) in enumerate(zip(expected, plain, other, strict=True)):
         for shape, a, b in zip(shapes, one.outputs, two.outputs, strict=True):
-            made = factors.get(a.variable or "", ()) if one.source and one.source.code.startswith(f"{a.variable} ") else ()
+            made = (
+                factors.get(a.variable or "", ()) if one.source and one.source.code.startswith(f"{a.variable} ") else ()
+            )
+            place = (
+                f"operation {k}, {one.source.code if one.source else one.name}, of {[i.label for i in two.inputs]}: "
+            )
             for i, n in enumerate(shape):
                 names = (a.axes[i], b.axes[i])
                 counts[0] += 1
@@ -524,11 +535,11 @@ def judged(judge: Judge, program: Program, colliding: dict[str, int]) -> Verdict
                 counts[2] += names[1] != "?"
                 for name in names:
                     if name != "?" and size_of(name, KNOWN) != n:
-                        wrong.append(f"operation {k}, {one.name}, axis {i}: {name} is of another size; {names}")
+                        wrong.append(f"{place}axis {i}: {name} is of another size; {names}")
                 if "?" not in names and names[0] != names[1]:
-                    wrong.append(f"operation {k}, {one.name}, axis {i}: {names[0]} becomes {names[1]}")
+                    wrong.append(f"{place}axis {i}: {names[0]} becomes {names[1]}")
                 if len(made) == len(shape) and one is last_of_line(plain, k) and not right_order(names, made[i]):
-                    wrong.append(f"operation {k}, {one.name}, axis {i}: {names}, made of {made[i]}")
+                    wrong.append(f"{place}axis {i}: {names}, made of {made[i]}")
     return Verdict(tuple(wrong), *counts)
 
 
@@ -564,6 +575,8 @@ def collisions(pick: Pick) -> dict[str, int]:
     if pick([0, 0, 0, 1]):
         n = pick([1, 2, 4])
         return {**dict.fromkeys(SYMBOLS, n), "N": max(1, n // 2)}
+    if pick([0, 0, 1]):
+        return {s: pick([1, 1, 2, 4]) for s in SYMBOLS}
     return {s: pick([1, 2, 2, 3, 4, 4, 6]) for s in SYMBOLS}
 
 
@@ -592,8 +605,13 @@ def main() -> None:
             bad += 1
             if bad <= chosen.show:
                 print(f"seed {seed}, sizes {sizes}\n{program.source}", *verdict.wrong[:4], "", sep="\n")
-    shares = ", ".join(f"{n / max(1, counts[0]):.1%} {at}" for n, at in zip(counts[1:], ("at primes", "at sizes that coincide"), strict=True))
-    print(f"{ran} programs of {steps} steps judged (others do not run at their sizes); {bad} with a wrong name or a crash")
+    shares = ", ".join(
+        f"{n / max(1, counts[0]):.1%} {at}"
+        for n, at in zip(counts[1:], ("at primes", "at sizes that coincide"), strict=True)
+    )
+    print(
+        f"{ran} programs of {steps} steps judged (others do not run at their sizes); {bad} with a wrong name or a crash"
+    )
     print(f"{counts[0]} axes, named: {shares}")
     raise SystemExit(bool(bad))
 
