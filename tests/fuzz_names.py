@@ -233,8 +233,7 @@ class Writer:
                 f"split({self.text(rest)}, dim={self.dim(i, len(a.axes))})",
                 f"tensor_split({parts}, {i})",
             )
-            if rest == ("D // 2",) or parts == 3 or parts == 2:
-                self.add(f"{a.name}.{self.pick(forms)}", *[replaced(a.axes, i, rest)] * parts)
+            self.add(f"{a.name}.{self.pick(forms)}", *[replaced(a.axes, i, rest)] * parts)
             return
 
     def roll(self) -> None:
@@ -384,7 +383,7 @@ class Writer:
         if a.axes[i] in (("T",), ("S",)):
             turn = "[:, None]" * (i < len(a.axes) - 1) if i >= len(a.axes) - 2 else None
             if turn is not None:
-                self.add(f"{a.name} + torch.arange({a.axes[i][0]}){turn}", a.axes)
+                self.add(f"{a.name} + torch.arange({a.axes[i][0]}, device=x.device){turn}", a.axes)
 
     def triangle(self) -> None:
         a = self.tensor(2)
@@ -431,8 +430,9 @@ def arguments(sizes: dict[str, Any]) -> list[Any]:
     """Return the inputs of a program at these sizes, numbers or symbols."""
     known = {**sizes, "D": 2 * sizes["N"], "C": sizes["H"] * 2 * sizes["N"]}
     known["3C"] = 3 * known["C"]
-    tensors = [torch.ones([known[a] for a in parse_axes(text)]) for text in INPUTS.values()]
-    return [*tensors, torch.zeros([known["B"], known["T"]], dtype=torch.long), *sizes.values()]
+    shapes = [[known[a] for a in parse_axes(text)] for text in INPUTS.values()]
+    tensors = [torch.empty(shape, device="meta") for shape in shapes]
+    return [*tensors, torch.empty([known["B"], known["T"]], dtype=torch.long, device="meta"), *sizes.values()]
 
 
 class Watcher(TorchFunctionMode):
