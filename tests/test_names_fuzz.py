@@ -137,7 +137,7 @@ def judge():
 @given(random=st.randoms(use_true_random=False))
 def test_no_name_is_wrong_at_any_other_size(judge, random):
     program, sizes = Writer(random.choice).program(), collisions(random.choice)
-    verdict = judged(judge, program, sizes)
+    verdict = judged(judge, program, sizes, symbolic=random.random() < 0.2)  # see fuzz_names: nine tenths of the time
     assert verdict is None or not verdict.wrong, "\n".join([program.source, str(sizes), *verdict.wrong])
 
 

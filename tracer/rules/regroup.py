@@ -44,16 +44,23 @@ def regroup(step: Step, old: Axes, new: tuple[int, ...], written: Written, *, co
     big = sorted(groups)
     hiding = {i for i, a in enumerate(old) if _hides_one(step.space, step.space.walk(a.term))}
     _place_ones(step, sorted(ones, key=lambda u: u[0]), new, groups, written, hiding)
-    for j in (j for j, n in enumerate(new) if n == 1 and _divides(written[j] or "")):  # what the other part is, is hidden
+    for j in (
+        j for j, n in enumerate(new) if n == 1 and _divides(written[j] or "")
+    ):  # what the other part is, is hidden
         for k in {j, max((k for k in big if k < j), default=j), min((k for k in big if k > j), default=j)}:
             groups[k] = [((k, 0), step.space.fresh(new[k]))]
+    left = any(n == 1 and j not in groups and written[j] != "1" for j, n in enumerate(new))
     for j in big:
+        if left and written[j] == "-1" and len({bool(t.atoms) for _, t in groups[j]}) == 2:
+            groups[j] = [(groups[j][0][0], step.space.fresh(new[j]))]  # 2T is twice T, in either order
         beside = [k for k in (j - 1, j + 1) if k in groups and (written[k] == "-1" or _divides(written[k] or ""))]
         if beside and (written[j] or "").isdigit() and _is_width(step, old, groups[j]):
             for k in (j, *beside):  # `view(-1, 2)` of [T, D] at D = 2: the 2 is not D
                 groups[k] = [(groups[k][0][0], step.space.fresh(new[k]))]
     for i in hiding:
         _hide(step, i, groups, new, written)
+    for j in _unclear(new, groups, written, hiding):
+        groups[j] = [(groups[j][0][0], step.space.fresh(new[j]))]
     out = [_axis(step, old, groups[j]) if j in groups else None for j in range(len(new))]
     for j in range(len(new)):
         if out[j] is None:
@@ -69,6 +76,32 @@ def _is_width(step: Step, old: Axes, group: list[Unit]) -> bool:
     term = step.space.product(t for _, t in group)
     (place, *rest) = {p[0] for p, _ in group}
     return not rest and not step.space.is_data(term) and bool(term.atoms) and term.size == old[place].size
+
+
+def _unclear(new: tuple[int, ...], groups: dict[int, list[Unit]], written: Written, hiding: set[int]) -> set[int]:
+    """Return what may be otherwise: a size written as a product, a part or -1, beside units of 1 that it may hold."""
+    some = [j for j, text in enumerate(written) if text != "1"]
+    exact = {j: _counts(written[j] or "", groups.get(j, [])) for j in some}
+    found: set[int] = set()
+    for before, j, after in zip([-1, *some], some, [*some[1:], -1], strict=False):
+        text = written[j] or ""
+        if text != "-1" and not set("*/+") & set(text):
+            continue
+        beside = [k for k in (before, after) if k >= 0]
+        hidden = [k for k in (j, *beside) if any(place[0] in hiding for place, _ in groups.get(k, []))]
+        ones = [k for k in (j, *beside) if any(t.size == 1 for _, t in groups.get(k, []))]
+        empty = [k for k in (j, *beside) if new[k] == 1 and k not in groups]
+        clear = exact[j] if text != "-1" else all(exact[k] for k in beside)
+        if (hidden and hidden != [j]) or empty or (ones and not clear):
+            found |= {j, *hidden, *ones, *empty}
+    return found & groups.keys()
+
+
+def _counts(text: str, group: list[Unit]) -> bool:
+    """Tell whether a size is written as a name, or as a product of as many names as there are units."""
+    factors = [f.strip() for f in text.split("*")]
+    count = sum(bool(t.atoms) or str(t.size) in factors for _, t in group)
+    return text != "-1" and not set("/+") & set(text) and (len(factors) == 1 or len(factors) == count)
 
 
 def _hide(step: Step, i: int, groups: dict[int, list[Unit]], new: tuple[int, ...], written: Written) -> None:
