@@ -23,9 +23,12 @@ class Root:
     def __init__(self, module: nn.Module) -> None:
         self.module = weak(module)
         self.paths: dict[int, str] = {}
-        self.declaring: list[tuple[str, weak[nn.Module]]] = []
+        self.met: set[int] = set()
+        """modules that have begun"""
+        self.declaring: dict[int, tuple[str, weak[nn.Module]]] = {}
         """modules that may have an `axes` attribute, outermost first, with the prefix of what is inside them"""
-        self._silent: set[type] = set()
+        self._silent: dict[type, bool] = {}
+        """class -> whether it has no `axes` attribute"""
         self._owned: dict[int, tuple[str, str, weak[nn.Module], str]] | None = None
         self._axes: dict[str, str] = {}
         self._asked = 0
@@ -35,10 +38,11 @@ class Root:
         """Go through a module and all inside it; of several paths the first stays."""
         paths, kind, members = self.paths, type(module), module.__dict__
         paths[id(module)] = path
-        if kind not in self._silent and not hasattr(kind, "axes"):
-            self._silent.add(kind)
-        if kind not in self._silent or "axes" in members:
-            self.declaring.append((f"{path}." if path else "", weak(module)))
+        silent = self._silent.get(kind)
+        if silent is None:
+            silent = self._silent[kind] = not hasattr(kind, "axes")
+        if not silent or "axes" in members:
+            self.declaring[id(module)] = f"{path}." if path else "", weak(module)
         for key, part in members["_modules"].items():
             if part is not None and id(part) not in paths:
                 self._add(part, f"{path}.{key}" if path else key)
@@ -57,23 +61,8 @@ class Root:
                 return path
         return above[-1][1] if above else ""
 
-    def owner_of(self, t: Tensor, running: nn.Module | None) -> tuple[str, str] | None:
-        """Return ("parameter" or "buffer", its qualified name), or None for a tensor that no module owns.
-
-        Most tensors belong to the module that is `running`.
-        """
-        path = None if running is None else self.paths.get(id(running))
-        if path is not None and running is not None:
-            members = running.__dict__  # an attribute of a module costs far more
-            for key, member in members["_parameters"].items():
-                if member is t:
-                    return "parameter", f"{path}.{key}" if path else key
-            for key, member in members["_buffers"].items():
-                if member is t:
-                    return "buffer", f"{path}.{key}" if path else key
-        return self._search_owner(t)
-
-    def _search_owner(self, t: Tensor) -> tuple[str, str] | None:
+    def owner_of(self, t: Tensor) -> tuple[str, str] | None:
+        """Return ("parameter" or "buffer", its qualified name), or None for a tensor that no module owns."""
         if self._owned is None:
             self._owned = {}
             for path, module in _all(self.module(), "", {}):
@@ -94,12 +83,12 @@ class Root:
     def axes_of(self, name: str, t: Tensor) -> str | None:
         """Return the axes that the outermost module to say so declares for a parameter or buffer."""
         while name not in self._axes and self._asked < len(self.declaring):
-            dot, holder = self.declaring[self._asked]
+            dot, holder = list(self.declaring.values())[self._asked]
             self._asked += 1
             for inner, text in axes_of(holder()).items():
                 self._axes.setdefault(dot + inner, text)
         if name not in self._axes and self._axes:  # tied weights may be declared under their other name
-            owner = self._search_owner(t)
+            owner = self.owner_of(t)
             name = name if owner is None else owner[1]
         return self._axes.get(name)
 

@@ -25,14 +25,15 @@ class Place(Site):
 
     `element`: with `returned`, the place in the returned tuple, or None where the result is all that is returned.
     `calls`: what the user's own function returns there is the value of the expression. `nested`: the names are those of
-    nested tuples, in one row.
+    nested tuples, in one row. `simple`: at most one name, and nothing is returned.
     """
 
-    __slots__ = ("calls", "element", "nested", "variants")
+    __slots__ = ("calls", "element", "nested", "simple", "variants")
 
     def __init__(self, source: Source, code: CodeType, instruction: int, found: "Found") -> None:
         super().__init__(source, found.names, found.literals, found.returned, instruction, code.co_name)
         self.element, self.calls, self.nested = found.element, found.calls, found.nested
+        self.simple = len(found.names) < 2 and not found.returned
         self.variants: dict[tuple[str, ...], Place] = {self.names: self}
 
     def named(self, names: tuple[str, ...]) -> "Place":
