@@ -110,16 +110,14 @@ def _set_stack(modes: Sequence[TorchFunctionMode]) -> None:
 
 def recorders() -> Sequence[Recorder]:
     """Return the recorders that are at work in this thread at this moment, outermost first."""
-    mode = _at(0) if _count() == 1 else None
-    if type(mode) is Recorder and not mode.closed:
-        return (mode,)
     return [m for m in _stack() if isinstance(m, Recorder) and not m.closed]
 
 
 def _enter(module: nn.Module, args: tuple[Any, ...]) -> None:
     if is_dynamo_compiling():
         return
-    here = recorders()
+    mode = _at(0) if _count() == 1 else None
+    here = (mode,) if type(mode) is Recorder and not mode.closed else recorders()
     try:
         for r in here:
             r.enter(module, args)
@@ -136,14 +134,16 @@ def _leave(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
     if is_dynamo_compiling():
         return
     aside = _asides.get(threading.get_ident()) if _asides else None
-    if aside is None:
-        for r in recorders():
-            try:
-                r.leave(module, output)
-            except Exception as error:
-                r.lost(error)
-    elif aside.module is module:
-        _come_back(aside, output)
+    if aside is not None:
+        if aside.module is module:
+            _come_back(aside, output)
+        return
+    mode = _at(0) if _count() == 1 else None
+    for r in (mode,) if type(mode) is Recorder and not mode.closed else recorders():
+        try:
+            r.leave(module, output)
+        except Exception as error:
+            r.lost(error)
 
 
 def _note_other_thread() -> None:

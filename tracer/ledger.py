@@ -64,28 +64,33 @@ class Ledger:
     def entry(self, t: Tensor) -> Entry:
         """Return what is known of a tensor; one that the run did not make gets its first fact."""
         entry = self.known.get(id(t))
-        if entry is not None and entry[0]() is t:
-            return entry
+        if entry is None or entry[0]() is not t:
+            self.introduce(t, self.first(t))
+            entry = self.known[id(t)]
+        return entry
+
+    def first(self, t: Tensor) -> int:
+        """Write down a tensor that the run did not make; return the number of its first fact."""
+        live, number = weak(t), len(self.facts)
         try:
             if type(t) not in PLAIN:
                 raise TypeError
-            shape, stride, offset, address = tuple(t.shape), t.stride(), t.storage_offset(), t.untyped_storage()._cdata
+            shape, stride, offset, address = t.shape, t.stride(), t.storage_offset(), t.untyped_storage()._cdata
             dtype, device = t.dtype, t.device
         except Exception:  # vmap, sparse and nested tensors raise when asked, with several types
             shape, stride, offset, address, dtype, device = _ask(t)
-        storage, live = None, weak(t)
-        if address is not None:
-            found = self.outside.get(address)
-            if found is None or _address(found[0]()) != address:
-                found = self.outside[address] = live, len(self.facts)
-            storage = found[1]
-        number = len(self.facts)
+        storage = None if address is None else number
+        if address in self.outside:
+            other, owner = self.outside[address]
+            if _address(other()) == address:
+                storage = owner
+        if storage == number:
+            self.outside[address] = live, number
         self.facts.append((number, shape, stride, offset, storage, dtype, device))
+        self.known[id(t)] = live, _ref(number), address, storage
         if self.keep_values:
             self._keep(t, number)
-        entry = self.known[id(t)] = live, _ref(number), address, storage
-        self.introduce(t, number)
-        return entry
+        return number
 
     def output(self, out: Tensor, inputs: Sequence[Entry], writes: bool) -> Made:
         """Write down the one tensor that an operation gave; `inputs` are its own."""
@@ -100,7 +105,7 @@ class Ledger:
                 if other == address:
                     memory, storage = _VIEW, owner
                     break
-            facts.append((number, tuple(out.shape), out.stride(), out.storage_offset(), storage, out.dtype, out.device))
+            facts.append((number, out.shape, out.stride(), out.storage_offset(), storage, out.dtype, out.device))
         except Exception:
             return self._special(out, inputs, writes)
         if self.keep_values:

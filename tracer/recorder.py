@@ -285,14 +285,17 @@ class Recorder(TorchFunctionMode):
     def _meet(self, module: nn.Module, path: str, root: Root) -> None:
         """Introduce the parameters and buffers of a module that begins for the first time."""
         root.met.add(id(module))
-        dot, members = f"{path}." if path else "", module.__dict__  # an attribute of a module costs far more
+        members, dot = module.__dict__, f"{path}." if path else ""  # an attribute of a module costs far more
+        known, first, sources = self.known, self.ledger.first, self.log.sources
+        said = root.declaring or self.earlier
         with DisableTorchFunction():
             for kind, held in (("parameter", members["_parameters"]), ("buffer", members["_buffers"])):
                 for name, t in held.items():
-                    if type(t) in PLAIN:  # one that is still to be initialised is met when it is used
-                        self.arriving = kind, dot + name
-                        self.ledger.entry(t)
-        self.arriving = None
+                    if type(t) in PLAIN and id(t) not in known:  # all others are met when they are used
+                        fact, owner = first(t), (kind, dot + name)
+                        sources[fact] = owner
+                        if said:
+                            self._introduce(t, fact, owner)
 
     def _find_root(self, module: nn.Module) -> bool:
         """Make `root` the outermost module that `module` belongs to; tell whether it was not seen before."""
@@ -377,18 +380,19 @@ class Recorder(TorchFunctionMode):
     def _is_fresh(self, value: Any) -> bool:
         return isinstance(value, Tensor) and self.ledger.find(value) is None
 
-    def _introduce(self, t: Tensor, fact: int) -> None:
+    def _introduce(self, t: Tensor, fact: int, owner: tuple[str, str] | None = None) -> None:
         """Say where a tensor comes from that the run did not make, and which axes were declared for it."""
-        root, text, owner = self.root, None, self.arriving
-        if owner is None and root is not None:
-            owner = root.owner_of(t)
-        if owner is not None and root is not None and root.declaring and owner[0] != "input":
+        root, text = self.root, None
+        if owner is None:
+            owner = self.arriving or (root.owner_of(t) if root is not None else None)
+        if root is not None and root.declaring and owner is not None and owner[0] != "input":
             text = self._fitting(root.axes_of(owner[1], t), t, owner[1])
-        earlier = self.earlier.pop(id(t), None) if self.earlier else None
-        if earlier is not None and earlier[0]() is t:
-            owner = owner or ("input", earlier[1])
-            if earlier[1] in self.wanted:
-                text = self._fitting(self.wanted.pop(earlier[1]), t, earlier[1])
+        if self.earlier:
+            earlier = self.earlier.pop(id(t), None)
+            if earlier is not None and earlier[0]() is t:
+                owner = owner or ("input", earlier[1])
+                if earlier[1] in self.wanted:
+                    text = self._fitting(self.wanted.pop(earlier[1]), t, earlier[1])
         self.log.sources[fact] = owner or _CONSTANT
         if text is not None:
             self.log.given[fact] = text
@@ -507,7 +511,8 @@ def tidy(traceback: TracebackType | None) -> None:
 
 
 def _has_library_code(kind: type[nn.Module]) -> bool:
-    code = getattr(unwrap(kind.forward), "__code__", None)  # @torch.no_grad() wraps a user's forward
+    forward: Any = getattr(kind, "forward", None)  # a script's class has none
+    code = getattr(unwrap(forward), "__code__", None)  # @torch.no_grad() wraps a user's forward
     return code is None or is_library(code)
 
 

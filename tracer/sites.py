@@ -68,7 +68,12 @@ def locate(frame: FrameType | None) -> tuple[Place | None, FrameType | None]:
     Where a layer of torch is traced by itself there is no such code: then the layer's own line counts. (None, None) if
     there is neither.
     """
-    start, known = frame, _sites
+    found = _outwards(frame)
+    return found if found[1] is not None else _in_layer(frame)
+
+
+def _outwards(frame: FrameType | None) -> tuple[Place | None, FrameType | None]:
+    known = _sites
     while frame is not None:
         sites = known.get(id(frame.f_code))
         if sites is LIBRARY:
@@ -82,7 +87,7 @@ def locate(frame: FrameType | None) -> tuple[Place | None, FrameType | None]:
             if place is None:
                 place = sites[frame.f_lasti] = _read(frame.f_code, frame.f_lasti)
             return place, frame
-    return _in_layer(start)
+    return None, None
 
 
 def _in_layer(frame: FrameType | None) -> tuple[Place | None, FrameType | None]:
@@ -107,7 +112,7 @@ def caller_names(frame: FrameType | None, place: Place) -> tuple[str, ...]:
     """Return the variables that the statement of a caller gives to what `place`, in `frame`, returns; () if none."""
     element = place.element
     while frame is not None:
-        caller, frame = locate(frame.f_back)
+        caller, frame = _outwards(frame.f_back)
         if caller is None or not caller.calls:
             return ()
         if caller.names:
