@@ -3,7 +3,7 @@
 Modules are held by weak reference: code inside a recorded block may make and drop them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from weakref import ref as weak
 
@@ -20,11 +20,10 @@ _SEARCHED = 1000
 class Root:
     """One outermost module: the paths of the modules inside it, and the names and axes of what they own."""
 
-    def __init__(self, module: nn.Module) -> None:
-        self.module = weak(module)
+    def __init__(self, module: nn.Module, meet: Callable[[nn.Module, str], None]) -> None:
+        """`meet` is told of each module that is added, with the prefix of what is inside it."""
+        self.module, self.meet = weak(module), meet
         self.paths: dict[int, str] = {}
-        self.met: set[int] = set()
-        """modules that have begun"""
         self.declaring: dict[int, tuple[str, weak[nn.Module]]] = {}
         """modules that may have an `axes` attribute, outermost first, with the prefix of what is inside them"""
         self._silent: dict[type, bool] = {}
@@ -32,20 +31,21 @@ class Root:
         self._owned: dict[int, tuple[str, str, weak[nn.Module], str]] | None = None
         self._axes: dict[str, str] = {}
         self._asked = 0
-        self._add(module, "")
 
-    def _add(self, module: nn.Module, path: str) -> None:
+    def add(self, module: nn.Module, path: str) -> None:
         """Go through a module and all inside it; of several paths the first stays."""
         paths, kind, members = self.paths, type(module), module.__dict__
         paths[id(module)] = path
+        dot = f"{path}." if path else ""
         silent = self._silent.get(kind)
         if silent is None:
             silent = self._silent[kind] = not hasattr(kind, "axes")
         if not silent or "axes" in members:
-            self.declaring[id(module)] = f"{path}." if path else "", weak(module)
+            self.declaring[id(module)] = dot, weak(module)
+        self.meet(module, dot)
         for key, part in members["_modules"].items():
             if part is not None and id(part) not in paths:
-                self._add(part, f"{path}.{key}" if path else key)
+                self.add(part, dot + key)
 
     def path(self, module: nn.Module, above: Sequence[tuple[nn.Module, str]]) -> str:
         """Return the path of a module that no module has registered; `above` are those that are running.
@@ -57,12 +57,27 @@ class Root:
             if place is not None:
                 place = place.removeprefix("_modules.")  # a part that was added while running
                 path = f"{prefix}.{place}" if prefix else place
-                self._add(module, path)
+                self.add(module, path)
                 return path
         return above[-1][1] if above else ""
 
-    def owner_of(self, t: Tensor) -> tuple[str, str] | None:
-        """Return ("parameter" or "buffer", its qualified name), or None for a tensor that no module owns."""
+    def owner_of(self, t: Tensor, running: nn.Module | None) -> tuple[str, str] | None:
+        """Return ("parameter" or "buffer", its qualified name), or None for a tensor that no module owns.
+
+        Most tensors belong to the module that is `running`.
+        """
+        path = None if running is None else self.paths.get(id(running))
+        if path is not None and running is not None:
+            members = running.__dict__  # an attribute of a module costs far more
+            for key, member in members["_parameters"].items():
+                if member is t:
+                    return "parameter", f"{path}.{key}" if path else key
+            for key, member in members["_buffers"].items():
+                if member is t:
+                    return "buffer", f"{path}.{key}" if path else key
+        return self._search_owner(t)
+
+    def _search_owner(self, t: Tensor) -> tuple[str, str] | None:
         if self._owned is None:
             self._owned = {}
             for path, module in _all(self.module(), "", {}):
@@ -88,7 +103,7 @@ class Root:
             for inner, text in axes_of(holder()).items():
                 self._axes.setdefault(dot + inner, text)
         if name not in self._axes and self._axes:  # tied weights may be declared under their other name
-            owner = self.owner_of(t)
+            owner = self._search_owner(t)
             name = name if owner is None else owner[1]
         return self._axes.get(name)
 

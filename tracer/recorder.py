@@ -73,8 +73,8 @@ class Recorder(TorchFunctionMode):
         self.libraries: dict[type, bool] = {}
         self.wanted: dict[str, str] = {}
         """variable -> axes text that no tensor has got yet"""
-        self.arriving: tuple[str, str] | None = None
-        """kind and name of the tensor that is being introduced, where they are known"""
+        self.arriving: str | None = None
+        """name of the argument that is being introduced"""
         self.earlier: dict[int, tuple[weak[Tensor], str]] = {}
         """tensors that had a variable before the block"""
         self.block = ("", "")
@@ -258,11 +258,10 @@ class Recorder(TorchFunctionMode):
         assert root is not None
         path = root.paths.get(key)
         if path is None:
-            path = root.path(module, [(m, p) for m, p, _, _ in stack])
+            with DisableTorchFunction():
+                path = root.path(module, [(m, p) for m, p, _, _ in stack])
         stack.append((module, path, len(self.events), library))
         self.path, self.in_library = path, library
-        if key not in root.met:
-            self._meet(module, path, root)
         if len(stack) == 1:
             if module is not self.declared:
                 self._announce(module, args, new)
@@ -282,20 +281,17 @@ class Recorder(TorchFunctionMode):
         if library and len(self.events) - first > 1 and not self.in_library:
             self._settle(first, output)
 
-    def _meet(self, module: nn.Module, path: str, root: Root) -> None:
-        """Introduce the parameters and buffers of a module that begins for the first time."""
-        root.met.add(id(module))
-        members, dot = module.__dict__, f"{path}." if path else ""  # an attribute of a module costs far more
-        known, first, sources = self.known, self.ledger.first, self.log.sources
-        said = root.declaring or self.earlier
-        with DisableTorchFunction():
-            for kind, held in (("parameter", members["_parameters"]), ("buffer", members["_buffers"])):
-                for name, t in held.items():
-                    if type(t) in PLAIN and id(t) not in known:  # all others are met when they are used
-                        fact, owner = first(t), (kind, dot + name)
-                        sources[fact] = owner
-                        if said:
-                            self._introduce(t, fact, owner)
+    def _meet(self, module: nn.Module, dot: str) -> None:
+        """Write down the parameters and buffers of a module before any code of it runs."""
+        known, members, root = self.known, module.__dict__, self.root  # a module's attributes cost far more
+        said = self.earlier or (root is not None and root.declaring)
+        for kind in ("parameter", "buffer"):
+            for name, t in members[f"_{kind}s"].items():
+                if type(t) in PLAIN and id(t) not in known:  # all others are met when they are used
+                    fact, owner = self.ledger.first(t), (kind, dot + name)
+                    self.log.sources[fact] = owner
+                    if said:
+                        self._introduce(t, fact, owner)
 
     def _find_root(self, module: nn.Module) -> bool:
         """Make `root` the outermost module that `module` belongs to; tell whether it was not seen before."""
@@ -303,7 +299,9 @@ class Recorder(TorchFunctionMode):
             if root is not None and root.module() is not None and id(module) in root.paths:
                 self.root = root
                 return False
-        self.root = self.roots[id(module)] = Root(module)
+        self.root = self.roots[id(module)] = Root(module, self._meet)
+        with DisableTorchFunction():
+            self.root.add(module, "")
         self.log.sizes = {**sizes_of(module), **self.log.sizes}
         return True
 
@@ -352,7 +350,7 @@ class Recorder(TorchFunctionMode):
 
     def _register(self, i: Input, text: str | None, named: bool = True) -> None:
         """Introduce an argument, `named` after its parameter; that of a library module (`input`) tells nothing."""
-        self.arriving = ("input", i.name) if named else None
+        self.arriving = i.name if named else None
         ref = self.ledger.ref(i.tensor)
         self.arriving = None
         if text is not None:
@@ -383,8 +381,10 @@ class Recorder(TorchFunctionMode):
     def _introduce(self, t: Tensor, fact: int, owner: tuple[str, str] | None = None) -> None:
         """Say where a tensor comes from that the run did not make, and which axes were declared for it."""
         root, text = self.root, None
-        if owner is None:
-            owner = self.arriving or (root.owner_of(t) if root is not None else None)
+        if owner is None and self.arriving is not None:
+            owner = "input", self.arriving
+        if owner is None and root is not None:
+            owner = root.owner_of(t, self.stack[-1][0] if self.stack else None)
         if root is not None and root.declaring and owner is not None and owner[0] != "input":
             text = self._fitting(root.axes_of(owner[1], t), t, owner[1])
         if self.earlier:
