@@ -79,7 +79,7 @@ class Ledger:
             dtype, device = t.dtype, t.device
         except Exception:  # vmap, sparse and nested tensors raise when asked, with several types
             shape, stride, offset, address, dtype, device = _ask(t)
-        storage = None if address is None else number
+        storage: int | None = None if address is None else number
         if address in self.outside:
             other, owner = self.outside[address]
             if _address(other()) == address:

@@ -16,7 +16,6 @@ from weakref import ref as weak
 import torch
 from torch import Tensor, nn
 from torch.compiler import is_dynamo_compiling
-from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
 from .calls import CALLS, READS, call_of, inplace_position
