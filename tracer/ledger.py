@@ -98,7 +98,8 @@ class Ledger:
         entry = known.get(id(out))
         if type(out) not in PLAIN or (entry is not None and entry[0]() is out):
             return self._special(out, inputs, writes)
-        number = storage = len(facts)
+        number = len(facts)
+        storage: int | None = number
         try:
             address = out.untyped_storage()._cdata
             for _, _, other, owner in inputs:
