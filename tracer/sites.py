@@ -56,7 +56,7 @@ _sites: dict[int, dict[int, Place]] = {}  # id(code) -> instruction -> Place; by
 _layer_sites: dict[int, dict[int, Place]] = {}  # the same for the code of torch's layers
 _codes: dict[int, CodeType] = {}  # keeps each of them alive, so that no id is used twice
 _LIMIT = 50_000
-_MOST_TREES = 200
+_MOST_TREES = 8  # a tree takes some 100 kB; the functions that run at one time are few
 
 
 # ------------------------------------------------------------------ walking the frames
@@ -197,7 +197,7 @@ _CALL_BACK = frozenset("all any apply filter list map max min next partial reduc
 """Functions that call what they are given: their result is not the result of that call."""
 
 _trees: dict[tuple[str, int, int], tuple[Sequence[str], ast.AST | None]] = {}
-"""(file, first line, last line) -> the file's lines, and the tree of that stretch."""
+"""(file, first line, last line) -> the file's lines, and the tree of that stretch; those used last."""
 
 
 def _read(code: CodeType, instruction: int) -> Place:
@@ -220,12 +220,12 @@ def _source(code: CodeType) -> tuple[Sequence[str], ast.AST | None]:
     if not code.co_name.startswith("<"):  # a lambda or a comprehension is only part of a statement
         first = code.co_firstlineno
         last = max((end or first for _, end, _, _ in code.co_positions()), default=first)
-    known = _trees.get((file, first, last))
+    known = _trees.pop((file, first, last), None)
     if known is None or known[0] is not lines:
-        tree = _parse(lines, first, last) or (_parse(lines, 1, len(lines)) if first > 1 else None)
-        if len(_trees) >= _MOST_TREES:
-            _trees.clear()
-        known = _trees[file, first, last] = (lines, tree)
+        known = lines, _parse(lines, first, last) or (_parse(lines, 1, len(lines)) if first > 1 else None)
+    _trees[file, first, last] = known  # the last in the row is the one that was used last
+    if len(_trees) > _MOST_TREES:
+        _trees.pop(next(iter(_trees)), None)
     return known
 
 
