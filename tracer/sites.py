@@ -17,7 +17,9 @@ from typing import Any
 
 from .records import Site, Source
 
-__all__ = ["BOUNDARY", "LIBRARY", "Place", "caller_names", "is_library", "locate", "stop_at", "trail"]
+__all__ = [
+    "BOUNDARY", "LIBRARY", "Place", "caller_names", "in_layer", "is_library", "locate", "outwards", "stop_at", "trail",
+]  # fmt: skip
 
 
 class Place(Site):
@@ -68,11 +70,12 @@ def locate(frame: FrameType | None) -> tuple[Place | None, FrameType | None]:
     Where a layer of torch is traced by itself there is no such code: then the layer's own line counts. (None, None) if
     there is neither.
     """
-    found = _outwards(frame)
-    return found if found[1] is not None else _in_layer(frame)
+    place, where = outwards(frame)
+    return (place, where) if where is not None else in_layer(frame)
 
 
-def _outwards(frame: FrameType | None) -> tuple[Place | None, FrameType | None]:
+def outwards(frame: FrameType | None) -> tuple[Place | None, FrameType | None]:
+    """As `locate`, in the user's code only."""
     known = _sites
     while frame is not None:
         sites = known.get(id(frame.f_code))
@@ -90,7 +93,7 @@ def _outwards(frame: FrameType | None) -> tuple[Place | None, FrameType | None]:
     return None, None
 
 
-def _in_layer(frame: FrameType | None) -> tuple[Place | None, FrameType | None]:
+def in_layer(frame: FrameType | None) -> tuple[Place | None, FrameType | None]:
     """Return the site in the code of the outermost layer of torch, as deep inside it as its own file goes."""
     frames: list[FrameType] = []
     while frame is not None and _sites.get(id(frame.f_code)) is not BOUNDARY:
@@ -112,7 +115,7 @@ def caller_names(frame: FrameType | None, place: Place) -> tuple[str, ...]:
     """Return the variables that the statement of a caller gives to what `place`, in `frame`, returns; () if none."""
     element = place.element
     while frame is not None:
-        caller, frame = _outwards(frame.f_back)
+        caller, frame = outwards(frame.f_back)
         if caller is None or not caller.calls:
             return ()
         if caller.names:
