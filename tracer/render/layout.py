@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from ..records import Line, Op, Source, TensorInfo
-from ..speech import N_, say
+from ..speech import N_, say, say_count
 from .colours import SYMBOL
 
 __all__ = [
@@ -18,12 +18,14 @@ __all__ = [
     "Sheet",
     "Step",
     "as_written",
+    "block_of",
     "chains",
     "concrete",
     "fold",
     "header_sizes",
     "lines",
     "memory_word",
+    "next_block",
     "owner",
     "place",
     "plain",
@@ -238,15 +240,18 @@ class Repeat:
 
     @property
     def note(self) -> str:
-        """The sentence that stands for the others: `blocks.1 .. blocks.11: as blocks.0`."""
+        """The sentence that stands for the others: `blocks.1 .. blocks.11: as blocks.0 (341 operations)`."""
         names = [path for path, _ in self.others]
         span = names[0] if len(names) == 1 else f"{names[0]} .. {names[-1]}"
-        return say("{span}: as {path}", span=span, path=self.path)
+        count = say_count(
+            "{n} operation", "{n} operations", sum(len(line.ops) for _, body in self.others for line in body)
+        )
+        return say("{span}: as {path} ({count})", span=span, path=self.path, count=count)
 
 
 def fold(found: Sequence[Line], prefix: str = "") -> tuple[Line | Repeat, ...]:
     """Gather numbered blocks (`h.0`, `h.1`, …) that ran the same operations with the same names and sizes."""
-    runs = [(head, tuple(run)) for head, run in groupby(found, key=lambda line: _head(line.module, prefix))]
+    runs = [(head, tuple(run)) for head, run in groupby(found, key=lambda line: block_of(line.module, prefix))]
     items: list[Line | Repeat] = []
     at = 0
     while at < len(runs):
@@ -258,7 +263,9 @@ def fold(found: Sequence[Line], prefix: str = "") -> tuple[Line | Repeat, ...]:
         sign = _sign(body, head)
         others: list[tuple[str, tuple[Line, ...]]] = []
         while (
-            at < len(runs) and runs[at][0] == _next(head, len(others) + 1) and _sign(runs[at][1], runs[at][0]) == sign
+            at < len(runs)
+            and runs[at][0] == next_block(head, len(others) + 1)
+            and _sign(runs[at][1], runs[at][0]) == sign
         ):
             others.append(runs[at])
             at += 1
@@ -267,7 +274,7 @@ def fold(found: Sequence[Line], prefix: str = "") -> tuple[Line | Repeat, ...]:
     return tuple(items)
 
 
-def _head(module: str, prefix: str) -> str:
+def block_of(module: str, prefix: str) -> str:
     """Return the path up to the first number after the prefix: `transformer.h.0` of `transformer.h.0.attn`; else ""."""
     parts = module.split(".")
     for i in range(prefix.count(".") + 1 if prefix else 0, len(parts)):
@@ -276,7 +283,8 @@ def _head(module: str, prefix: str) -> str:
     return ""
 
 
-def _next(head: str, steps: int) -> str:
+def next_block(head: str, steps: int) -> str:
+    """Return the path of the block so many numbers on: `h.3` of `h.0` and 3."""
     stem, dot, number = head.rpartition(".")
     return f"{stem}{dot}{int(number) + steps}"
 
@@ -285,17 +293,18 @@ def _sign(body: Sequence[Line], head: str) -> tuple[object, ...]:
     """What two blocks must have in common to be shown once."""
     return tuple(
         (
-            (line.source, op.name, op.args, op.module.removeprefix(head)),
-            *((*_tensor_sign(info), info.memory) for info in op.outputs),
-            *map(_tensor_sign, op.inputs),  # how an input was made is no part of this block
+            (line.source, op.name, op.args, op.module.removeprefix(head), op.parent is None),
+            *((*_tensor_sign(info, head), info.memory) for info in op.outputs),
+            *(_tensor_sign(info, head) for info in op.inputs),  # how an input was made is no part of this block
         )
         for line in body
         for op in line.ops
     )
 
 
-def _tensor_sign(info: TensorInfo) -> tuple[object, ...]:
-    return info.label, info.shape, info.dtype, info.device, info.origins
+def _tensor_sign(info: TensorInfo, head: str) -> tuple[object, ...]:
+    variable = info.variable and info.variable.removeprefix(head)
+    return info.label, info.shape, info.dtype, info.device, info.origins, info.stride, variable
 
 
 # ---------------------------------------------------------------- sizes and plain text
