@@ -41,10 +41,9 @@ class Diff(Sequence[Change]):
     def first(self) -> Change | None:
         """The step where the runs part; None where they are equal.
 
-        A step that only ran earlier or later, with nothing else about it changed, is named when there is no other.
+        A slight change (the same result, made earlier, later or by a twin: `Change.slight`) only where all are slight.
         """
-        real = (change for change in self if change.kind != "moved" or change.differs)
-        return next(real, self[0] if self else None)
+        return next((change for change in self if not change.slight), self[0] if self else None)
 
     @property
     def sentence(self) -> str:

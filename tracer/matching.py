@@ -13,8 +13,9 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from .records import Op, TensorInfo
+from .speech import say, say_count
 
-__all__ = ["Change", "Difference", "Kind", "compare"]
+__all__ = ["Change", "Difference", "Kind", "compare", "family"]
 
 Kind = Literal["added", "gone", "changed", "moved"]
 Difference = Literal["operation", "names", "sizes", "dtype", "memory", "arguments", "operands"]
@@ -28,7 +29,8 @@ class Change:
     `kind`: `"added"` (only theirs has it), `"gone"` (only mine), `"changed"`, or `"moved"` (the same step at another
     place in the order; `differs` may name more). `mine` and `theirs` are the two operations, None where a run lacks it.
     `tensors` are the tensors to hold side by side: what the step made in either run; where a run lacks the step, the
-    tensor that it goes on with instead (None where that is not known).
+    tensor that it goes on with instead (None where that is not known). `operands` names what either works on, where they
+    differ in that.
     """
 
     kind: Kind
@@ -36,6 +38,15 @@ class Change:
     theirs: Op | None
     differs: tuple[Difference, ...] = ()
     tensors: tuple[TensorInfo | None, TensorInfo | None] = (None, None)
+    operands: tuple[str, str] = ("", "")
+
+    @property
+    def slight(self) -> bool:
+        """Whether the result is the same all the same: run earlier or later, copied, or made by a twin (`reshape`)."""
+        if self.mine and self.theirs:
+            twins = family(self.mine.name) == family(self.theirs.name)
+            return twins and not set(self.differs) - {"operation", "memory"}
+        return any(op.name in _COPIES for op in (self.mine, self.theirs) if op)
 
     @property
     def module(self) -> str:
@@ -44,9 +55,30 @@ class Change:
         return op.module if op else ""
 
 
+_COPIES = {"contiguous", "clone", "detach"}
+_FAMILIES = (
+    ("view", "reshape", "unflatten", "flatten", "view_as", "reshape_as"),
+    ("transpose", "permute", "swapaxes", "swapdims", "movedim", "moveaxis", "mT", "T", "t"),
+    ("matmul", "mm", "bmm", "mv"),
+    ("split", "chunk", "tensor_split", "unbind"),
+    ("div", "mul", "true_divide"),
+    ("masked_fill", "where"),
+    ("expand", "repeat", "repeat_interleave", "expand_as"),
+)
+_FAMILY = {name: names[0] for names in _FAMILIES for name in names}
+
+
+def family(name: str) -> str:
+    """Return the first of the operations that do the same work under several names; in place or not is the same."""
+    name = name if name.startswith("__") else name.rstrip("_")
+    return _FAMILY.get(name, name)
+
+
 def compare(mine: Sequence[Op], theirs: Sequence[Op]) -> tuple[Change, ...]:
     """Return all differences of two runs, in the order in which they are met."""
     a, b = _Run(mine), _Run(theirs)
+    if not set(a.places) & set(b.places):
+        a, b = _Run(_by_data(a)), _Run(_by_data(b))
     pairs = _in_order(a, b)
     moved = _moved(a, b, pairs)
     swapped = _swapped(a, b, sorted(pairs), moved)
@@ -63,6 +95,7 @@ class _Run:
     def __init__(self, ops: Sequence[Op]) -> None:
         self.ops = ops
         self.modules = {op.module for op in ops}
+        self.families = [family(op.name) for op in ops]
         self.places = [(op.module, op.source and (op.source.place, op.source.code), op.name) for op in ops]
         self.ins = [tuple(info.axes for info in op.inputs) for op in ops]
         self.outs = [tuple(info.axes for info in op.outputs) for op in ops]
@@ -82,6 +115,21 @@ def _sources(ops: Sequence[Op]) -> Iterator[tuple[Pair | None, ...]]:
     for i, op in enumerate(ops):
         yield tuple(made.get(info.id) for info in op.inputs)
         made.update({out.id: (i, n) for n, out in enumerate(op.outputs)})
+
+
+def _by_data(run: _Run) -> list[Op]:
+    """Return the steps so that each follows those it needs, first operand first, whenever they ran."""
+    order: dict[int, None] = {}
+    for end in reversed(range(len(run.ops))):  # the last result first: what it does not need follows it
+        waiting = [(end, False)]
+        while waiting:
+            i, ready = waiting.pop()
+            if ready:
+                order[i] = None
+            elif i not in order:
+                waiting.append((i, True))
+                waiting += [(source[0], False) for source in reversed(run.sources[i]) if source]
+    return [run.ops[i] for i in order]
 
 
 # ---------------------------------------------------------------- matching in order
@@ -121,7 +169,7 @@ def _between(a: _Run, b: _Run, rows: range, columns: range) -> list[Pair]:
         return []
     if len(rows) * len(columns) <= _MOST_CELLS:
         return _best(rows, columns, lambda i, j: _likeness(a, b, i, j))
-    keys = [[(op.name, outs) for op, outs in zip(run.ops, run.outs, strict=True)] for run in (a, b)]
+    keys = [list(zip(run.families, run.outs, strict=True)) for run in (a, b)]
     return [(i, j) for i, j in _equal_runs(keys[0], keys[1], rows, columns) if _likeness(a, b, i, j)]
 
 
@@ -151,20 +199,23 @@ def _best(rows: range, columns: range, score: Callable[[int, int], int]) -> list
 def _likeness(a: _Run, b: _Run, i: int, j: int) -> int:
     """Say how much two steps are one and the same; 0 where they are not.
 
-    Another operation is another step. So is one of another module, where both runs have both modules: `ln_2` of a block
-    does not stand for its `ln_1`.
+    Another operation is another step. So is one of another module, where one run has both (`ln_2` of a block does not
+    stand for its `ln_1`), unless one of the two lies in the other.
     """
     mine, theirs = a.ops[i], b.ops[j]
-    if mine.name != theirs.name or (mine.parent is None) != (theirs.parent is None):
+    if a.families[i] != b.families[j] or (mine.parent is None) != (theirs.parent is None):
         return 0
     same_module = mine.module == theirs.module
-    if not same_module and mine.module in b.modules and theirs.module in a.modules:
-        return 0
+    if not same_module and (mine.module in b.modules or theirs.module in a.modules):
+        shorter, longer = sorted((mine.module, theirs.module), key=len)
+        if shorter and not longer.startswith(f"{shorter}."):
+            return 0
     return (
         4
+        + 2 * (mine.name == theirs.name)
         + 3 * (a.outs[i] == b.outs[j])
         + 2 * (a.ins[i] == b.ins[j])
-        + (mine.args == theirs.args)
+        + 3 * (bool(mine.args) and mine.args == theirs.args)
         + 2 * (mine.variable is not None and mine.variable == theirs.variable)
         + 2 * same_module
         + 2 * (a.places[i] == b.places[j])
@@ -184,7 +235,7 @@ def _moved(a: _Run, b: _Run, pairs: Sequence[Pair]) -> list[Pair]:
 
     def known_by(run: _Run, i: int, closely: bool) -> Hashable:
         op = run.ops[i]
-        return (op.module, op.name, run.outs[i], *((op.variable, run.ins[i]) if closely else ()))
+        return (op.module, run.families[i], run.outs[i], *((op.variable, run.ins[i]) if closely else ()))
 
     for closely in (True, False):
         rows = _left(a, {i for i, _ in [*pairs, *found]})
@@ -240,9 +291,11 @@ def _changes(a: _Run, b: _Run, partner: dict[int, int], moved: dict[int, int]) -
             yield from added(j)
             at = max(at, j + 1)
         theirs = b.ops[j]
-        differs = _differs(a, b, i, j, partner, back)
+        operands = _other_operands(a, b, i, j, partner, back)
+        differs = _differs(mine, theirs, operands is not None)
         if differs or i in moved:
-            yield Change("moved" if i in moved else "changed", mine, theirs, differs, _side_by_side(mine, theirs))
+            kind: Kind = "moved" if i in moved else "changed"
+            yield Change(kind, mine, theirs, differs, _side_by_side(mine, theirs), operands or ("", ""))
     yield from added(len(b.ops))
 
 
@@ -253,23 +306,21 @@ class _Facing:
         self.run, self.other, self.partner = run, other, partner
 
     def of(self, i: int) -> TensorInfo | None:
-        """Follow the first input back, past other steps that the other run lacks."""
-        while self.run.sources[i]:
-            source = self.run.sources[i][0]
-            if source is None:
-                return self.other.outside.get(self.run.ops[i].inputs[0].variable or "")
-            i, n = source
-            if i in self.partner:
-                outputs = self.other.ops[self.partner[i]].outputs
-                return outputs[n] if n < len(outputs) else None
-        return None
+        """Return it where the other run has the step that made the first input, or knows the input by name."""
+        if not self.run.sources[i]:
+            return None
+        source = self.run.sources[i][0]
+        if source is None:
+            return self.other.outside.get(self.run.ops[i].inputs[0].variable or "")
+        outputs = self.other.ops[self.partner[source[0]]].outputs if source[0] in self.partner else ()
+        return outputs[source[1]] if source[1] < len(outputs) else None
 
 
 def _side_by_side(mine: Op, theirs: Op) -> tuple[TensorInfo | None, TensorInfo | None]:
     """Return the first outputs that differ in names or sizes, else the first of each."""
     both = list(zip(mine.outputs, theirs.outputs, strict=False))
     other = [pair for pair in both if _other_names(*pair) or pair[0].shape != pair[1].shape]
-    return (other or both or [(None, None)])[0]
+    return (other or both)[0] if both else (None, None)
 
 
 def _other_names(a: TensorInfo, b: TensorInfo) -> bool:
@@ -277,12 +328,10 @@ def _other_names(a: TensorInfo, b: TensorInfo) -> bool:
     return len(a.axes) != len(b.axes) or any(x != y and "?" not in (x, y) for x, y in zip(a.axes, b.axes, strict=True))
 
 
-def _differs(a: _Run, b: _Run, i: int, j: int, there: dict[int, int], back: dict[int, int]) -> tuple[Difference, ...]:
+def _differs(mine: Op, theirs: Op, operands: bool) -> tuple[Difference, ...]:
     """Return in what two steps that belong together differ. Code, variables and devices may be others."""
-    mine, theirs = a.ops[i], b.ops[j]
     tensors = list(zip(mine.outputs + mine.inputs, theirs.outputs + theirs.inputs, strict=False))
-    counts = (len(mine.outputs), len(mine.inputs)) != (len(theirs.outputs), len(theirs.inputs))
-    sizes = any(x.shape != y.shape for x, y in tensors)
+    sizes = len(mine.outputs) != len(theirs.outputs) or any(x.shape != y.shape for x, y in tensors)
     found: dict[Difference, bool] = {
         "operation": mine.name != theirs.name,
         "names": any(_other_names(x, y) for x, y in tensors),
@@ -293,7 +342,7 @@ def _differs(a: _Run, b: _Run, i: int, j: int, there: dict[int, int], back: dict
             for x, y in zip(mine.outputs, theirs.outputs, strict=False)
         ),
         "arguments": mine.name == theirs.name and _arguments(mine, sizes) != _arguments(theirs, sizes),
-        "operands": counts or _other_operands(a, b, i, j, there, back),
+        "operands": operands,
     }
     return tuple(what for what, so in found.items() if so)
 
@@ -331,18 +380,29 @@ def _from_front(arg: Any, rank: int) -> Any:
     return arg + rank if isinstance(arg, int) and not isinstance(arg, bool) and -rank <= arg < 0 else arg
 
 
-def _other_operands(a: _Run, b: _Run, i: int, j: int, there: dict[int, int], back: dict[int, int]) -> bool:
-    """Say whether two steps work on tensors that do not belong together.
+def _other_operands(
+    a: _Run, b: _Run, i: int, j: int, there: dict[int, int], back: dict[int, int]
+) -> tuple[str, str] | None:
+    """Return the first operands of two steps that do not belong together, as each run calls them; None if all do.
 
     An operand made by a step that the other run lacks says nothing: that step is a difference already. Operands from
     outside differ where both runs know both by name.
     """
     for n, (x, y) in enumerate(zip(a.sources[i], b.sources[j], strict=False)):
+        mine, theirs = a.ops[i].inputs[n].variable, b.ops[j].inputs[n].variable
         if x is not None and y is not None:
-            if x[0] in there and y[0] in back and (there[x[0]], x[1]) != y:
-                return True
-        elif x is None and y is None:
-            mine, theirs = a.ops[i].inputs[n].variable, b.ops[j].inputs[n].variable
-            if mine and theirs and mine != theirs and mine in b.outside and theirs in a.outside:
-                return True
-    return False
+            other = x[0] in there and y[0] in back and (there[x[0]], x[1]) != y
+        else:
+            other = x is y and mine != theirs and mine in b.outside and theirs in a.outside
+        if other:
+            return _called(a, i, n), _called(b, j, n)
+    counts = len(a.ops[i].inputs), len(b.ops[j].inputs)
+    if counts[0] == counts[1]:
+        return None
+    return say_count("{n} operand", "{n} operands", counts[0]), say_count("{n} operand", "{n} operands", counts[1])
+
+
+def _called(run: _Run, i: int, n: int) -> str:
+    """Return the variable of an input, or which operation made it."""
+    info, source = run.ops[i].inputs[n], run.sources[i][n]
+    return info.variable or (say("the result of {step}", step=run.ops[source[0]].name) if source else info.label)

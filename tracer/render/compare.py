@@ -3,12 +3,12 @@
 Each kind of change has a sign and a word; the colour only helps. Equal changes of numbered blocks are shown once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 from ..matching import Change, Difference, Kind
-from ..records import Line, Op, TensorInfo
+from ..records import Line, Op
 from ..speech import N_, say, say_count
 from .html import chain_html, esc, label_html, style
 from .layout import block_of, chains, concrete, next_block, place, plain
@@ -53,30 +53,28 @@ def totals(found: Comparison) -> str:
 
 def parting(change: Change, names: tuple[str, str]) -> str:
     """Say in one sentence how two runs differ in a step, with the named shapes of both."""
-    mine, theirs = change.tensors
-    variable = _named(change)
-    at = say(" at {variable}", variable=variable) if variable else ""
-    here = [name + " " + _shape(info, change) for name, info in zip(names, (mine, theirs), strict=True)]
-    text = say("They part{at}: {mine}, {theirs}.", at=at, mine=here[0], theirs=here[1])
-    if change.kind == "added" and change.theirs:
-        text += say(" Only {name} has this {step}.", name=names[1], step=change.theirs.name)
-    if change.kind == "gone" and change.mine:
-        text += say(" Only {name} has this {step}.", name=names[0], step=change.mine.name)
-    if change.differs:
-        text += f" ({_how(change)})"
-    return text
+    words = dict.fromkeys(info.variable for info in change.tensors if info and info.variable)
+    at = say(" at {variable}", variable=" / ".join(words)) if words else ""
+    ops = (change.mine, change.theirs)
+    here = [f"{name} {_in_short(change, side)}" for side, name in enumerate(names)]
+    text = say("They part{at}: {mine}; {theirs}.", at=at, mine=here[0], theirs=here[1])
+    for name, op, other in zip(names, ops, reversed(ops), strict=True):
+        if op is not None and other is None:
+            text += say(" Only {name} has this {step} ({place}).", name=name, step=op.name, place=place(op.source))
+    if change.kind == "moved" and change.mine:
+        text += say(" This {step} stands at another place.", step=change.mine.name)
+    return text + (f" ({_how(change)})" if change.differs else "")
 
 
-def _named(change: Change) -> str:
-    """Return the variable that the step's result was given, as each run calls it."""
-    words = [info.variable for info in change.tensors if info and info.variable]
-    return " / ".join(dict.fromkeys(words))
-
-
-def _shape(info: TensorInfo | None, change: Change) -> str:
-    if info is None:
-        return say("without it")
-    return f"{info.label} ({concrete(info)})" if "sizes" in change.differs else info.label
+def _in_short(change: Change, side: int) -> str:
+    """Return what one run has: its named shape, and what else the change is about."""
+    info, op = change.tensors[side], (change.mine, change.theirs)[side]
+    text = info.label if info else say("without it")
+    if op is None or len({*change.differs} - {"names"}) + (change.kind == "moved") == 0:
+        return text
+    name = f"{op.name} " if "operation" in change.differs else ""
+    extras = _extras(op, change, side)
+    return f"{name}{text}" + (f", {', '.join(extras)}" if extras else "")
 
 
 def _how(change: Change) -> str:
@@ -153,28 +151,38 @@ def to_text(found: Comparison, first: Change | None, folded: bool = True) -> str
 
 
 def _change_text(change: Change, names: tuple[str, str]) -> list[str]:
-    width = max(map(len, names))
-    sides = zip(names, (change.mine, change.theirs), change.tensors, strict=True)
-    rows = [f"    {name.ljust(width)}  {_side_text(op, info, change)}" for name, op, info in sides]
-    return [f"{_title(change)}   {change.module}".rstrip(), *rows]
+    """Return one line where only one run has the step, else three."""
+    title = f"{_title(change)}   {change.module}".rstrip()
+    if change.mine and change.theirs:
+        width = max(map(len, names))
+        return [title, *(f"    {name.ljust(width)}  {_side_text(change, side)}" for side, name in enumerate(names))]
+    side = 0 if change.mine else 1
+    stays = f"   ({names[1 - side]}: {text})" if (text := _stays(change, 1 - side)) else ""
+    return [f"{title}   {names[side]}: {_side_text(change, side)}{stays}"]
 
 
-def _side_text(op: Op | None, info: TensorInfo | None, change: Change) -> str:
+def _stays(change: Change, side: int) -> str:
+    """Say what the run without the step goes on with, where that is another named shape."""
+    info, other = change.tensors[side], change.tensors[1 - side]
+    return say("stays {label}", label=info.label) if info and other and info.label != other.label else ""
+
+
+def _side_text(change: Change, side: int) -> str:
+    op = (change.mine, change.theirs)[side]
     if op is None:
-        return say("no such step; stays {label}", label=info.label) if info else say("no such step")
-    line = Line(op.source, op.module, (op,))
-    text = f"{place(op.source)}   {'; '.join(map(chain_text, chains(line)))}"
-    return text + "".join(f"   {extra}" for extra in _extras(op, change))
+        return say("no such step")
+    text = f"{place(op.source)}   {'; '.join(map(chain_text, chains(Line(op.source, op.module, (op,)))))}"
+    return text + "".join(f"   {extra}" for extra in _extras(op, change, side))
 
 
-def _extras(op: Op, change: Change) -> list[str]:
+def _extras(op: Op, change: Change, side: int) -> list[str]:
     """Return what the shapes do not tell and the change is about: sizes, arguments, memory, dtype, operands."""
     found = {
         "sizes": ", ".join(dict.fromkeys(map(concrete, op.outputs))),
         "dtype": ", ".join(dict.fromkeys(out.dtype.removeprefix("torch.") for out in op.outputs)),
-        "memory": say(op.memory or "unknown"),
-        "arguments": f"({', '.join(map(str, op.args))})",
-        "operands": say("of {operands}", operands=", ".join(i.variable or i.label for i in op.inputs)),
+        "memory": say("memory: {word}", word=say(op.memory or "unknown")),
+        "arguments": say("arguments: {args}", args=", ".join(map(str, op.args)) or "-"),
+        "operands": say("works on {operands}", operands=change.operands[side]),
     }
     return [text for what, text in found.items() if what in change.differs and text]
 
@@ -209,23 +217,23 @@ def _table(changes: Sequence[Change], names: tuple[str, str]) -> str:
     return f'<table class="st-t st-diff"><thead><tr>{heads}</tr></thead>{body}</table>'
 
 
-def _module(module: str, run: "Sequence[Change] | object", names: tuple[str, str]) -> str:
+def _module(module: str, run: Iterable[Change], names: tuple[str, str]) -> str:
     name = esc(module or say("top level"))
     head = f'<tr><th scope="rowgroup" colspan="3" class="st-mod">{name}</th></tr>'
     return f"<tbody>{head}{''.join(_row(change, names) for change in run)}</tbody>"
 
 
 def _row(change: Change, names: tuple[str, str]) -> str:
-    sides = zip(names, (change.mine, change.theirs), change.tensors, strict=True)
-    cells = "".join(f'<td data-h="{esc(name)}">{_side(op, info, change)}</td>' for name, op, info in sides)
+    cells = "".join(f'<td data-h="{esc(name)}">{_side(change, side)}</td>' for side, name in enumerate(names))
     return f'<tr class="st-{change.kind}"><th scope="row">{esc(_title(change))}</th>{cells}</tr>'
 
 
-def _side(op: Op | None, info: TensorInfo | None, change: Change) -> str:
+def _side(change: Change, side: int) -> str:
+    op = (change.mine, change.theirs)[side]
     if op is None:
-        text = say("no such step; stays {label}", label=info.label) if info else say("no such step")
-        return f"<small>{label_html(text)}</small>"
+        stays = f" ({_stays(change, side)})" if _stays(change, side) else ""
+        return f"<small>{esc(say('no such step'))}{label_html(stays)}</small>"
     shapes = "".join(map(chain_html, chains(Line(op.source, op.module, (op,)))))
     code = f"<code>{esc(op.source.code)}</code>" if op.source else ""
-    extras = "".join(f"<div>{esc(text)}</div>" for text in _extras(op, change))
+    extras = "".join(f"<div>{esc(text)}</div>" for text in _extras(op, change, side))
     return f'<small class="st-at">{esc(place(op.source))}</small>{code}{shapes}{extras}'
