@@ -29,8 +29,8 @@ class Change:
     `kind`: `"added"` (only theirs has it), `"gone"` (only mine), `"changed"`, or `"moved"` (the same step at another
     place in the order; `differs` may name more). `mine` and `theirs` are the two operations, None where a run lacks it.
     `tensors` are the tensors to hold side by side: what the step made in either run; where a run lacks the step, the
-    tensor that it goes on with instead (None where that is not known). `operands` names what either works on, where they
-    differ in that.
+    tensor that it goes on with instead (None where that is not known). `operands` names what either
+    works on, where they differ in that.
     """
 
     kind: Kind
@@ -55,7 +55,7 @@ class Change:
         return op.module if op else ""
 
 
-_COPIES = {"contiguous", "clone", "detach"}
+_COPIES = {"contiguous", "clone", "detach", "to", "type", "bool", "float", "half", "double", "bfloat16", "long", "int"}
 _FAMILIES = (
     ("view", "reshape", "unflatten", "flatten", "view_as", "reshape_as"),
     ("transpose", "permute", "swapaxes", "swapdims", "movedim", "moveaxis", "mT", "T", "t"),
@@ -77,8 +77,15 @@ def family(name: str) -> str:
 def compare(mine: Sequence[Op], theirs: Sequence[Op]) -> tuple[Change, ...]:
     """Return all differences of two runs, in the order in which they are met."""
     a, b = _Run(mine), _Run(theirs)
-    if not set(a.places) & set(b.places):
-        a, b = _Run(_by_data(a)), _Run(_by_data(b))
+    found = _compare(a, b)
+    if not found or set(a.places) & set(b.places):
+        return found
+    return min(
+        found, _compare(_Run(_by_data(a)), _Run(_by_data(b))), key=lambda c: (sum(not x.slight for x in c), len(c))
+    )
+
+
+def _compare(a: "_Run", b: "_Run") -> tuple[Change, ...]:
     pairs = _in_order(a, b)
     moved = _moved(a, b, pairs)
     swapped = _swapped(a, b, sorted(pairs), moved)
@@ -395,14 +402,18 @@ def _other_operands(
         else:
             other = x is y and mine != theirs and mine in b.outside and theirs in a.outside
         if other:
-            return _called(a, i, n), _called(b, j, n)
+            called = _called(a, i, n), _called(b, j, n)
+            return (
+                called if called[0] != called[1] else (_called(a, i, n, closely=True), _called(b, j, n, closely=True))
+            )
     counts = len(a.ops[i].inputs), len(b.ops[j].inputs)
     if counts[0] == counts[1]:
         return None
     return say_count("{n} operand", "{n} operands", counts[0]), say_count("{n} operand", "{n} operands", counts[1])
 
 
-def _called(run: _Run, i: int, n: int) -> str:
-    """Return the variable of an input, or which operation made it."""
+def _called(run: _Run, i: int, n: int, closely: bool = False) -> str:
+    """Return the variable of an input, or which operation made it; closely, both."""
     info, source = run.ops[i].inputs[n], run.sources[i][n]
-    return info.variable or (say("the result of {step}", step=run.ops[source[0]].name) if source else info.label)
+    made = say("the result of {step}", step=run.ops[source[0]].name) if source else ""
+    return ", ".join(w for w in (info.variable, made) if w) if closely else info.variable or made or info.label
