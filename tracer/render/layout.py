@@ -338,8 +338,8 @@ def _tensor_sign(info: TensorInfo) -> tuple[object, ...]:
 
 
 def _own(info: TensorInfo, head: str) -> str:
-    """Return a variable, or the path of a parameter within its block."""
-    return (info.variable or "").removeprefix(head)
+    """Return a variable, or the path of a parameter within its block; what came in and is returned kept its old name."""
+    return "" if info.memory == "same" else (info.variable or "").removeprefix(head)
 
 
 # ---------------------------------------------------------------- sizes and plain text
