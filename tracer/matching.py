@@ -5,6 +5,7 @@ lines) by operation, named shapes, variable and module, so that the whole order 
 and is the same step in another place has moved. Sizes never decide: another H finds the same steps.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
@@ -143,7 +144,8 @@ def _by_data(run: _Run) -> list[Op]:
 
 
 _MOST_CELLS = 300_000
-"""Longer stretches without a common line are matched by runs of equal steps: the best fit would take seconds."""
+"""Longer stretches without a common line are matched by runs of equal steps in blocks of equal numbers: the best fit
+would take seconds."""
 
 
 def _in_order(a: _Run, b: _Run) -> list[Pair]:
@@ -176,7 +178,8 @@ def _between(a: _Run, b: _Run, rows: range, columns: range) -> list[Pair]:
         return []
     if len(rows) * len(columns) <= _MOST_CELLS:
         return _best(rows, columns, lambda i, j: _likeness(a, b, i, j))
-    keys = [list(zip(run.families, run.outs, strict=True)) for run in (a, b)]
+    blocks = [[re.sub(r"[^0-9]+", ".", op.module) for op in run.ops] for run in (a, b)]
+    keys = [list(zip(n, run.families, run.outs, strict=True)) for n, run in zip(blocks, (a, b), strict=True)]
     return [(i, j) for i, j in _equal_runs(keys[0], keys[1], rows, columns) if _likeness(a, b, i, j)]
 
 

@@ -3,15 +3,16 @@
 Each kind of change has a sign and a word; the colour only helps. Equal changes of numbered blocks are shown once.
 """
 
+import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from ..matching import Change, Difference, Kind
 from ..records import Line, Op
 from ..speech import N_, say, say_count
 from .html import chain_html, esc, label_html, style
-from .layout import block_of, chains, concrete, next_block, place, plain
+from .layout import block_of, chains, concrete, memory_word, next_block, place, plain
 from .text import chain_text
 
 __all__ = ["Comparison", "parting", "to_html", "to_text", "totals"]
@@ -180,7 +181,7 @@ def _extras(op: Op, change: Change, side: int) -> list[str]:
     found = {
         "sizes": ", ".join(dict.fromkeys(map(concrete, op.outputs))),
         "dtype": ", ".join(dict.fromkeys(out.dtype.removeprefix("torch.") for out in op.outputs)),
-        "memory": say("memory: {word}", word=say(op.memory or "unknown")),
+        "memory": say("memory: {word}", word=say(memory_word(op))),
         "arguments": say("arguments: {args}", args=", ".join(map(str, op.args)) or "-"),
         "operands": say("works on {operands}", operands=change.operands[side]),
     }
@@ -196,7 +197,7 @@ def to_html(found: Comparison, first: Change | None, folded: bool = True) -> str
     axes = {axis for op in ops for info in op.inputs + op.outputs for axis in info.axes}
     head = f'<p class="st-head"><b>{esc(totals(found))}</b></p>'
     if first is not None:
-        head += f'<div class="st-box" role="note">{label_html(parting(first, found.names))}</div>'
+        head += f'<div class="st-box" role="note">{_marked(parting(first, found.names))}</div>'
     parts: list[str] = []
     items = _folded(found.changes) if folded else list(found.changes)
     for is_fold, run in groupby(items, key=lambda item: isinstance(item, _Fold)):
@@ -209,6 +210,12 @@ def to_html(found: Comparison, first: Change | None, folded: bool = True) -> str
                 parts.append(_table(item.first, found.names))
                 parts.append(f"<details><summary>{esc(item.note)}</summary>{rest}</details>")
     return f'<div class="shape-tracer">{style(axes)}{head}{"".join(parts)}</div>'
+
+
+def _marked(text: str) -> str:
+    """Return a sentence with the axes of its named shapes in their colours; its other words are no axes."""
+    parts = re.split(r"(\[[^\[\]]*\])", text)
+    return "".join(label_html(part) if part.startswith("[") else esc(part) for part in parts)
 
 
 def _table(changes: Sequence[Change], names: tuple[str, str]) -> str:
@@ -232,8 +239,9 @@ def _side(change: Change, side: int) -> str:
     op = (change.mine, change.theirs)[side]
     if op is None:
         stays = f" ({_stays(change, side)})" if _stays(change, side) else ""
-        return f"<small>{esc(say('no such step'))}{label_html(stays)}</small>"
+        return f"<small>{esc(say('no such step'))}{_marked(stays)}</small>"
     shapes = "".join(map(chain_html, chains(Line(op.source, op.module, (op,)))))
     code = f"<code>{esc(op.source.code)}</code>" if op.source else ""
-    extras = "".join(f"<div>{esc(text)}</div>" for text in _extras(op, change, side))
+    told = replace(change, differs=tuple(what for what in change.differs if what not in ("sizes", "memory")))
+    extras = "".join(f"<div>{esc(text)}</div>" for text in _extras(op, told, side))  # the chain shows sizes and memory
     return f'<small class="st-at">{esc(place(op.source))}</small>{code}{shapes}{extras}'

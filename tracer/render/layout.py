@@ -338,7 +338,7 @@ def _tensor_sign(info: TensorInfo) -> tuple[object, ...]:
 
 
 def _own(info: TensorInfo, head: str) -> str:
-    """Return a variable, or the path of a parameter within its block; what came in and is returned kept its old name."""
+    """Return a variable, or the path of a parameter within its block; what is returned as it came kept its name."""
     return "" if info.memory == "same" else (info.variable or "").removeprefix(head)
 
 
