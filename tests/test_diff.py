@@ -52,7 +52,7 @@ def test_another_number_of_heads_changes_sizes_alone(base: Trace) -> None:
     diff = base.diff(run(heads=8))
     assert kinds(diff) == {"changed": 32}
     assert {c.differs for c in diff} == {("sizes",)}
-    assert diff.sentence == "They part: mine [B, T, H, D], 2·5·4·6; theirs [B, T, H, D], 2·5·8·3. (other sizes)"
+    assert diff.sentence == "They part at view: mine [B, T, H, D], 2·5·4·6; theirs [B, T, H, D], 2·5·8·3. (other sizes)"
     assert str(diff).endswith("transformer.h.1: as transformer.h.0 (16 changes)")
 
 

@@ -55,8 +55,9 @@ def totals(found: Comparison) -> str:
 def parting(change: Change, names: tuple[str, str]) -> str:
     """Say in one sentence how two runs differ in a step, with the named shapes of both."""
     words = dict.fromkeys(info.variable for info in change.tensors if info and info.variable)
-    at = say(" at {variable}", variable=" / ".join(words)) if words else ""
     ops = (change.mine, change.theirs)
+    steps = dict.fromkeys(op.name for op in ops if op)
+    at = say(" at {what}", what=" / ".join(words or steps))
     here = [f"{name} {_in_short(change, side)}" for side, name in enumerate(names)]
     text = say("They part{at}: {mine}; {theirs}.", at=at, mine=here[0], theirs=here[1])
     for name, op, other in zip(names, ops, reversed(ops), strict=True):
@@ -197,7 +198,7 @@ def to_html(found: Comparison, first: Change | None, folded: bool = True) -> str
     axes = {axis for op in ops for info in op.inputs + op.outputs for axis in info.axes}
     head = f'<p class="st-head"><b>{esc(totals(found))}</b></p>'
     if first is not None:
-        head += f'<div class="st-box" role="note">{_marked(parting(first, found.names))}</div>'
+        head += f'<div class="st-box" role="note"><div>{_marked(parting(first, found.names))}</div></div>'
     parts: list[str] = []
     items = _folded(found.changes) if folded else list(found.changes)
     for is_fold, run in groupby(items, key=lambda item: isinstance(item, _Fold)):
