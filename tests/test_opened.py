@@ -159,6 +159,11 @@ def test_what_cannot_be_opened_stays_one_operation_and_says_so():
     t = tracer.trace(lambda: layer(packed), expand=True)
     assert [op for op in t if op.parent is not None] == []
     assert "gru could not be opened: a packed sequence" in t.warnings
+    projected = nn.LSTM(4, 3, proj_size=2)
+    assert (
+        "lstm could not be opened: a projection of the hidden state"
+        in tracer.trace(projected, torch.randn(T, B, 4), expand=True).warnings
+    )
     with_bias = nn.MultiheadAttention(C, H, add_bias_kv=True)
     x = torch.randn(T, B, C)
     t = tracer.trace(with_bias, x, x, x, expand=True)

@@ -216,6 +216,8 @@ def _recurrent(name: str, cell: Callable[..., Any]) -> Callable[..., str]:
         axis = x.dim() - 2 if batch_first else 0
         T, layers = x.shape[axis], num_layers * (2 if bidirectional else 1)
         h = tuple(s[0] for s in state) if isinstance(state, list | tuple) else state[0]
+        if isinstance(h, tuple) and h[0].shape != h[1].shape:
+            raise NotImplementedError("a projection of the hidden state")
         for x_t in x.unbind(axis)[:MOST_STEPS]:
             h = cell(x_t, h, *weights)
         if T <= MOST_STEPS and layers == 1:
