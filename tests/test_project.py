@@ -129,7 +129,7 @@ LAYERS = (
     {"diff"},
     {"advice"},
     {"result"},
-    {"ledger", "paths", "sites"},
+    {"ledger", "opened", "paths", "patterns", "sites"},
     {"hooks", "recorder"},
     {"engine"},
     {"checks", "devices", "explorer", "magic", "models"},
