@@ -361,3 +361,19 @@ def test_hostile_text_is_escaped() -> None:
 
 def test_sizes_declared_do_not_matter() -> None:
     assert not Trace.from_ops(gpt(2), sizes=SIZES).diff(Trace.from_ops(gpt(2)))
+
+
+def test_gpt3_prints_on_two_screens_and_its_page_stays_small() -> None:
+    with torch.device("meta"):
+        model = GPT(GPTConfig.named("gpt3")).eval()
+    trace = tracer.trace(model, torch.zeros(1, 64, dtype=torch.long, device="meta"))
+    assert len(trace) > 2500
+    text = str(trace)
+    assert len(text.splitlines()) < 80
+    assert "transformer.h.1 .. transformer.h.95: as transformer.h.0 (2850 operations)" in text
+    page = trace.to_html()
+    assert len(page.encode()) <= 2_000_000
+    assert page.count("<details>") == 1
+    assert page.count('class="st-mod">transformer.h.95.attn<') == trace.to_html(fold=False).count(
+        'class="st-mod">transformer.h.95.attn<'
+    )
