@@ -125,7 +125,7 @@ def _contradicts(space: Space, group: list[Unit], written: str | None, whole: bo
     """
     numbers = [f for f in map(str.strip, (written or "").split("*")) if f.isdigit()]
     times = odd and any(int(f) not in [t.size for _, t in group if not t.atoms] for f in numbers)
-    if written and "*" in written and times or _divides(written or "") and (whole or "*" in str(written)):
+    if (written and "*" in written and times) or (_divides(written or "") and (whole or "*" in str(written))):
         return all(isinstance(a, Sym) for _, t in group for a in t.atoms) and all(t.den == 1 for _, t in group)
     if written not in space.sizes:
         return False
