@@ -87,7 +87,7 @@ def test_attention_opens_into_its_named_steps():
     t = tracer.trace(F.scaled_dot_product_attention, q, k, k.clone(), axes=axes, expand=True)
     steps = [(op.name, op.variable, op.outputs[0].label) for op in inside(t, "scaled_dot_product_attention")]
     assert steps == [
-        ("transpose", "keys_across", "[B, H, D, S]"),
+        ("transpose", "k", "[B, H, D, S]"),
         ("matmul", "scores", "[B, H, T, S]"),
         ("mul", "scores", "[B, H, T, S]"),
         ("softmax", "weights", "[B, H, T, S]"),

@@ -41,9 +41,9 @@ def scaled_dot_product_attention(
     if enable_gqa and key.shape[-3] != query.shape[-3]:
         key = key.repeat_interleave(query.shape[-3] // key.shape[-3], dim=-3)  # [..., H, S, D]
         value = value.repeat_interleave(query.shape[-3] // value.shape[-3], dim=-3)
-    keys_across = key.transpose(-2, -1)  # [..., H, D, S]
+    k = key.transpose(-2, -1)  # [..., H, D, S]
     # [..., H, T, D] @ [..., H, D, S] -> [..., H, T, S]
-    scores = query @ keys_across
+    scores = query @ k
     scores = scores * (query.shape[-1] ** -0.5 if scale is None else scale)
     if is_causal:  # the first query reads the first key, also where there are more keys than queries
         causal = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
