@@ -84,6 +84,21 @@ def test_masks_of_multi_head_attention_are_told_as_they_are_computed(name, monke
             close(told, real)
 
 
+def test_masks_of_true_and_false_close_what_is_true():
+    """The layer makes numbers of such masks before its call: here the function has them as they are."""
+    torch.manual_seed(0)
+    layer, q, k = nn.MultiheadAttention(C, H), torch.randn(T, B, C), torch.randn(S, B, C)
+    parameters = (layer.in_proj_weight, layer.in_proj_bias, None, None, False, 0.0)
+    args = (q, k, k, C, H, *parameters, layer.out_proj.weight, layer.out_proj.bias)
+    masks = {
+        "attn_mask": torch.ones(T, S).triu(6).bool(),
+        "key_padding_mask": torch.arange(S) > torch.tensor([[8], [9]]),
+    }
+    told = BOXES["multi_head_attention_forward"](*args, **masks)
+    for mine, real in zip(told, F.multi_head_attention_forward(*args, **masks), strict=True):
+        close(mine, real)
+
+
 def test_one_sequence_alone_is_told_as_it_is_computed(monkeypatch):
     torch.manual_seed(0)
     layer, q, k = nn.MultiheadAttention(C, H), torch.randn(T, C), torch.randn(S, C)
