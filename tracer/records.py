@@ -67,7 +67,8 @@ class Op:
     `args` are its non-tensor arguments, printable, keywords as `"dim=-1"`. `module` is the path of the module whose
     forward called it (`""` for the model itself). `flops` counts 2·m·n·k for products, 0 for other operations;
     `bytes_new` is memory newly taken by the outputs. `parent` is the index of the operation that
-    this one was opened from.
+    this one was opened from; it stands before the steps inside it. Those of einops ran as they stand here. Those of an
+    opened kernel or layer tell what it computes, without having run: their `memory` is None and they took no memory.
     """
 
     index: int

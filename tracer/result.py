@@ -283,17 +283,22 @@ class Trace(Sequence[Op]):
 
 
 def _variables(sheet: Sheet) -> dict[str, tuple[TensorInfo, Op | None]]:
-    """Return the last tensor of each variable; parameters have paths for names (`wte.weight`) and are left out."""
+    """Return the last tensor of each variable; parameters have paths for names (`wte.weight`) and are left out.
+
+    A variable of the steps inside an operation counts only where the traced code has none of that name.
+    """
     found: dict[str, tuple[TensorInfo, Op | None]] = {}
+    inside: dict[str, tuple[TensorInfo, Op | None]] = {}
     made: set[int] = set()
     for op in sheet.ops:
         for info in op.inputs:
             if info.variable and info.id not in made and "." not in info.variable:
                 found.setdefault(info.variable, (info, None))
         made.update(out.id for out in op.outputs)
-        found.update({out.variable: (out, op) for out in op.outputs if out.variable})
+        into = found if op.parent is None else inside
+        into.update({out.variable: (out, op) for out in op.outputs if out.variable})
         by_caller = sheet.names.get(op.index, ())
         if len(by_caller) != len(op.outputs):
             by_caller = by_caller[:1] * len(op.outputs)
         found.update({name: (out, op) for out, name in zip(op.outputs, by_caller, strict=False)})
-    return found
+    return found | {name: known for name, known in inside.items() if name not in found}
