@@ -63,6 +63,7 @@ def trace(
             found.output = _call(hooks.run_untouched, (model_or_function, inputs, kwargs), {})
         else:
             found.output = _call(model_or_function, inputs, kwargs)
+        recorder.returned(found.output)
     _look_at(found.output, recorder)
     return found
 

@@ -6,7 +6,7 @@ catch their own errors: an operation that cannot be recorded must still run.
 
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from inspect import unwrap
 from operator import index
 from types import FrameType, TracebackType
@@ -44,6 +44,9 @@ _ATOMS = frozenset(
 """Types of arguments that are kept as they are."""
 _LONGEST = 64
 """Longer lists of plain values (data for `torch.tensor`) are kept as their length alone."""
+
+_MOST_HELD, _DEEPEST = 100_000, 5
+"""How many objects of a result, and how deep inside each other, are looked through for tensors."""
 
 _ALONE: dict[Memory | None, tuple[Memory | None]] = {
     kind: (kind,) for kind in ("view", "same", "in-place", "new", None)
@@ -446,6 +449,15 @@ class Recorder(TorchFunctionMode):
 
     # ------------------------------------------------------------ the end
 
+    def returned(self, output: Any) -> None:
+        """Remember which memory the call returned."""
+        try:
+            refs = [self.ledger.find(t) for t in _held(output)]
+        except Exception:  # an object of the user's that cannot be looked into
+            return
+        storages = [self.log.facts[ref.fact][4] for ref in refs if ref is not None]
+        self.log.returned = frozenset([s for s in storages if s is not None])
+
     def close(self) -> None:
         """Forget every tensor and module; the log stays."""
         if self.closed:
@@ -525,6 +537,25 @@ def _leaves(value: Any) -> Iterator[Any]:
             yield from _leaves(item)
     else:
         yield value
+
+
+def _held(output: Any) -> Iterator[Tensor]:
+    """Yield the tensors in a result: in tuples, lists, dicts, and in the attributes of objects inside (a cache)."""
+    todo, seen = [(output, 0)], {id(output)}
+    while todo and len(seen) < _MOST_HELD:
+        value, depth = todo.pop()
+        inside: Iterable[Any] = ()
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, tuple | list):
+            inside = value
+        elif isinstance(value, dict):
+            inside = dict.values(value)
+        elif depth < _DEEPEST and not isinstance(value, nn.Module | type):
+            inside = tuple(getattr(value, "__dict__", {}).values())
+        fresh = [item for item in inside if type(item) not in _ATOMS and id(item) not in seen]
+        seen.update(map(id, fresh))
+        todo += [(item, depth + 1) for item in fresh]
 
 
 def _spread(names: tuple[str, ...], value: Any) -> tuple[str, ...]:
