@@ -159,7 +159,8 @@ def _outer(p: Product) -> int:
 
 @rule("linalg_vecdot")
 def _vecdot(p: Product) -> int:
-    return 2 * prod(p.out) * p.inputs[0][p.arg(2, "dim", -1)]
+    dim: int = p.arg(2, "dim", -1)
+    return 2 * prod(p.out) * p.inputs[0][dim]
 
 
 @rule("_grouped_mm", "grouped_mm")
@@ -200,7 +201,7 @@ def _chain(p: Product) -> int:
 
 @rule("matrix_power", "linalg_matrix_power")
 def _power(p: Product) -> int:
-    n = abs(p.arg(1, "n"))
+    n: int = abs(p.arg(1, "n"))
     squared, times = n.bit_length() - 1, n.bit_count() - 1
     return 2 * prod(p.out) * p.out[-1] * max(0, squared + times)
 
@@ -217,8 +218,8 @@ def _transposed(p: Product) -> int:
 
 @rule("scaled_dot_product_attention")
 def _attention(p: Product) -> int:
-    q, k = p.arg(0, "query"), p.arg(1, "key")
-    q, k = (q, k) if isinstance(q, Sized) else p.inputs[:2]
+    q: Shape = p.arg(0, "query")
+    k: Shape = p.arg(1, "key")
     return 2 * prod(p.out[:-1]) * k[-2] * (q[-1] + p.out[-1])
 
 

@@ -53,8 +53,8 @@ class CostTable:
         t = self.total
         where = f" ({self.peak.op.name}, {place(self.peak.op.source)})" if self.peak.op else ""
         return say(
-            "{flops} FLOPs, {read} read, {written} written, {new} of new memory; at most {peak} of results alive at "
-            "one time{where}",
+            "{flops} FLOPs, {read} read, {written} written, {new} of new memory; {peak} of results alive at the peak"
+            "{where}",
             flops=short(t.flops), read=short(t.bytes_read, "B"), written=short(t.bytes_written, "B"),
             new=short(t.bytes_new, "B"), peak=short(self.peak.bytes, "B"), where=where,
         )  # fmt: skip
