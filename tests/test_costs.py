@@ -495,7 +495,7 @@ def test_the_table_as_html() -> None:
     html = trace_of_gpt().costs("module")._repr_html_()
     assert html.count("<tr>") == 1 + len(trace_of_gpt().costs("module").shown)
     assert "transformer.h.*.mlp.c_fc" in html
-    assert 'class="st-bar" style="width:' in html
+    assert 'class="st-bar"><span><i style="width:30.7%">' in html
     evil = CostTable((trace_of_gpt().costs().rows[0].__class__("<b>", 1, 1, 1, 1, 1, 1.0, 1.0),), "line",
                      trace_of_gpt().costs().total, trace_of_gpt().peak)  # fmt: skip
     assert "<b>" not in evil._repr_html_()

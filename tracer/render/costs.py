@@ -135,7 +135,7 @@ def _bar(share: float) -> str:
 
 
 def _bar_html(share: float) -> str:
-    return f'<span class="st-bar" style="width:{share * 100 * 0.6:.1f}%"></span> {share:.0%}'
+    return f'<span class="st-bar"><span><i style="width:{share:.1%}"></i></span> {share:.0%}</span>'
 
 
 def _row(cost: Cost) -> str:
