@@ -8,7 +8,7 @@ from ..records import TensorInfo
 from ..speech import N_, say, say_count
 from .core import Case, Finding, kind, mistakes, of_all
 from .products import leading_repair
-from .words import axis_of, clash, code_of, cut, dtype_of, fitting, heads_behind, is_whole, join, rank, unmoved, who
+from .words import axis_of, clash, code_of, cut, fitting, heads_behind, is_whole, join, rank, unmoved, who
 
 __all__: list[str] = []
 
@@ -19,82 +19,80 @@ def _attention(case: Case) -> Finding | None:
     if q.shape[-1] != k.shape[-1]:
         return _attention_width(case, q, k)
     if (at := clash(q, k, skip=2)) is not None:
-        what = say("q has {x} where k has {y}.", x=axis_of(q, at), y=axis_of(k, at))
-        if at == -3 and not heads_behind(q, k, at) and q.shape[at] % k.shape[at] == 0:
-            n = q.shape[at] // k.shape[at]
-            return Finding(what, say("pass enable_gqa=True: {n} query heads then share each key head.", n=n))
-        if "enable_gqa=True" in case.op.args:
-            return Finding(
-                what, say("each key head serves the same number of query heads: choose numbers that divide.")
-            )
-        return Finding(what, leading_repair(q, k, at))
+        what, n, rest = N_("q has {a} where k has {b}."), *divmod(q.shape[at], k.shape[at])
+        repair = leading_repair(q, k, at)
+        if at == -3 and not heads_behind(q, k, at) and not rest:
+            repair = say("pass enable_gqa=True: {n} query heads then share each key head.", n=n)
+        elif "enable_gqa=True" in case.op.args:
+            repair = say("each key head serves equally many query heads: choose a number of them that divides.")
+        return case.found(what, a=axis_of(q, at), b=axis_of(k, at), then=repair)
     if rank(k) > 1 < rank(v) and k.shape[-2] != v.shape[-2]:
-        what = say("every key has one value; k has {x} positions, v has {y}.", x=axis_of(k, -2), y=axis_of(v, -2))
-        return Finding(what, say("make k and v from the same tensor."))
-    return _attention_mask(q, k, mask[0]) if mask else None
+        return case.found(
+            "every key has one value; k has {a} positions, v has {b}.", "make k and v from the same tensor.",
+            a=axis_of(k, -2), b=axis_of(v, -2),
+        )  # fmt: skip
+    return _attention_mask(case, q, k, mask[0]) if mask else None
 
 
 def _attention_width(case: Case, q: TensorInfo, k: TensorInfo) -> Finding:
     if rank(k) < 2 or q.shape[-1] != k.shape[-2]:
-        what = say("q and k are compared feature by feature; q has {x}, k has {y}.", x=axis_of(q, -1), y=axis_of(k, -1))
-        return Finding(what, say("give q and k the same head size."))
-    what = say("k is transposed, {label}; this call takes [B, H, S, D] and transposes it itself.", label=k.label)
-    if (before := unmoved(case.line, k)) != k and before.shape[-1] == q.shape[-1]:
-        return Finding(what, say("pass {x} as it was before the transpose.", x=code_of(before)))
-    return Finding(what, say("pass k as [B, H, S, D]: {c}.transpose(-2, -1).", c=code_of(k)))
+        return case.found(
+            "q and k are compared feature by feature; q has {a}, k has {b}.", "give q and k the same head size.",
+            a=axis_of(q, -1), b=axis_of(k, -1),
+        )  # fmt: skip
+    before = unmoved(case.line, k)
+    repair = N_("pass k as [B, H, S, D]: {c}.transpose(-2, -1).")
+    if before != k and before.shape[-1] == q.shape[-1]:
+        repair = N_("pass {before} as it was before the transpose.")
+    what = N_("k is transposed, {label}; this call takes [B, H, S, D] and transposes it itself.")
+    return case.found(what, repair, of=k, before=code_of(before))
 
 
-def _attention_mask(q: TensorInfo, k: TensorInfo, mask: TensorInfo) -> Finding | None:
+def _attention_mask(case: Case, q: TensorInfo, k: TensorInfo, mask: TensorInfo) -> Finding | None:
     """A mask must broadcast to the scores, `[B, H, T, S]`, and be bool or float."""
     if is_whole(mask):
-        what = say(
-            "the mask is {dtype}; it must be bool (True: may look) or float (added to the scores).",
-            dtype=dtype_of(mask),
-        )
-        return Finding(what, say("{c}.bool()", c=code_of(mask) or say("mask")))
+        what = N_("the mask is {dtype}; it must be bool (True: may look) or float (added to the scores).")
+        return case.found(what, "{c}.bool()", of=mask, c=code_of(mask) or say("mask"))
     shape, axes = (*q.shape[:-1], k.shape[-2]), (*q.axes[:-1], k.axes[-2])
     scores = replace(q, variable=None, shape=shape, axes=axes)
     if (at := clash(scores, mask)) is None:
         return None
-    what = say(
+    return case.found(
         "the mask {label} is added to scores [{names}], lined up from the right.",
-        label=mask.label, names=", ".join(axes),
+        "give the mask the shape of the scores, with 1 for axes that it does not depend on.",
+        of=mask, names=", ".join(axes), then=_broadcast_repair(scores, mask, at),
     )  # fmt: skip
-    repair = _broadcast_repair(scores, mask, at)
-    return Finding(
-        what, repair or say("give the mask the shape of the scores, with 1 for axes that it does not depend on.")
-    )
 
 
 mistakes(
-    "multi_head_attention_forward unpack",
+    "multi_head_attention_forward",
+    (
+        r"key_padded_mask\.shape\[(\d)\] to be (\d+), but got",
+        N_("key_padding_mask is [B, S], an entry for each key of each example; its axis {a} should have {b}."),
+        N_("True marks the padding, which no query looks at."),
+    ),
+    (
+        r"shape of the (\d)D attn_mask is .*but should be (\(.+\))",
+        N_("attn_mask is [T, S], or [B * H, T, S] with the heads of an example one after another; here {b}."),
+        N_("give one mask [T, S] for all, or repeat that of each example: mask.repeat_interleave(num_heads, dim=0)."),
+    ),
+    (
+        r"query should be unbatched 2D or batched 3D tensor but received (\d)-D",
+        N_("this layer takes [B, T, C] and splits the heads itself; its query is {label}."),
+        N_("pass it before its heads are split."),
+    ),
+    (
+        r"shape '\[.*\]' is invalid for input of size",
+        N_("query and key must be of equally many examples; as the layer sees them they are {label} and {y_label}."),
+        N_("compare the batch sizes; nn.MultiheadAttention takes the batch in front only with batch_first=True."),
+    ),
+)
+mistakes(
+    "MultiheadAttention",
     (
         r"embed_dim must be divisible by num_heads",
         N_("the heads share the width of the layer in equal parts, and this number of heads does not divide it."),
         N_("choose num_heads so that embed_dim % num_heads is 0."),
-    ),
-)
-mistakes(
-    "multi_head_attention_forward",
-    (
-        r"key_padded_mask\.shape\[\d\] to be (\d+), but got (\d+)",
-        N_("key_padding_mask is [B, S], one entry for each key; {a} was expected where it has {b}."),
-        N_("give it one row for each example, True at the padding."),
-    ),
-    (
-        r"The shape of the (\dD) attn_mask is .*but should be (\(.+\))",
-        N_("attn_mask is [T, S], or [B * H, T, S] with the heads of one example one after another: {b} here."),
-        N_("give one mask [T, S] for all, or mask.repeat_interleave(num_heads, dim=0) of a mask [B, T, S]."),
-    ),
-    (
-        r"query should be unbatched 2D or batched 3D tensor but received (\d)-D",
-        N_("this layer takes [B, T, C] and makes the heads itself; its query is {label}."),
-        N_("pass x before its heads are split."),
-    ),
-    (
-        r"shape '\[.*\]' is invalid for input of size",
-        N_("query {label} and key {y_label} must belong to the same examples."),
-        N_("make sure that both have the same batch size, and batch_first=True where it stands in front."),
     ),
 )
 
@@ -107,16 +105,19 @@ def _mask_type(case: Case) -> Finding | None:
     if "boolean" not in case.message:
         return None
     mask = case.inputs[1 if case.op.name.startswith("masked") and len(case.inputs) > 1 else 0]
-    what = say("a mask says yes or no; {x} is {dtype}.", x=who(mask, N_("the mask")), dtype=dtype_of(mask))
-    return Finding(what, say("compare it: {c} == 0 marks its zeros; or {c}.bool().", c=code_of(mask) or say("mask")))
+    what, repair = (
+        N_("a mask says yes or no; {x} is {dtype}."),
+        N_("compare it: {c} == 0 marks its zeros; or {c}.bool()."),
+    )
+    return case.found(what, repair, of=mask, called=N_("the mask"), c=code_of(mask) or say("mask"))
 
 
 mistakes(
     "masked_fill",
     (
         r"only supports a 0-dimensional value tensor",
-        N_("masked_fill writes one number wherever the mask is True; here the value is a tensor of many."),
-        N_("give a number, float('-inf') before a softmax; or choose entry by entry: torch.where({d}, value, {c})."),
+        N_("masked_fill writes one number wherever the mask is True; this value is a tensor of several."),
+        N_("give a number, float('-inf') before a softmax; entry by entry: torch.where({d}, value, {c})."),
     ),
 )
 mistakes(
@@ -124,15 +125,15 @@ mistakes(
     (
         r"at least 2 dimensions",
         N_("{name} keeps a triangle of the last two axes; {x} is {label}."),
-        N_("a causal mask is made of a square: torch.ones(T, T).tril()."),
+        N_("a causal mask starts as a square: torch.ones(T, T).tril()."),
     ),
 )
 mistakes(
     "neg sub rsub",
     (
         r"with a bool tensor|on a bool tensor",
-        N_("{x} is a mask of True and False, from which nothing is subtracted."),
-        N_("~ turns a mask round: True where it was False."),
+        N_("a mask of True and False takes no minus."),
+        N_("~ turns it round: True where it was False."),
     ),
 )
 
@@ -147,15 +148,15 @@ def _broadcast(case: Case) -> Finding | None:
         return None
     for a, b in combinations(case.inputs, 2):
         if (at := clash(a, b)) is not None:
-            what = say(
-                "shapes are lined up from the right; {a} has {x} where {b} has {y}, and neither is 1.",
-                a=who(a, N_("the first")), x=axis_of(a, at), b=who(b, N_("the second")), y=axis_of(b, at),
-            )  # fmt: skip
             halves = _repeated(a, b) if case.op.name == "mul" and at == -1 else ""
-            return Finding(what, halves or _broadcast_repair(a, b, at))
+            return case.found(
+                "shapes are lined up from the right; {x} has {one} where {z} has {other}, and neither is 1.",
+                of=a, called=N_("the first"), one=axis_of(a, at), z=who(b, N_("the second")), other=axis_of(b, at),
+                then=halves or _broadcast_repair(a, b, at),
+            )  # fmt: skip
     if case.op.name.endswith("_") and rank(case.inputs[1]) > rank(case.inputs[0]):
-        what = say("an in-place operation cannot grow {x}.", x=who(case.inputs[0], N_("its tensor")))
-        return Finding(what, say("use {name} without the underscore.", name=case.op.name.rstrip("_")))
+        what, repair = N_("an in-place operation cannot grow {x}."), N_("use {name} without the underscore.")
+        return case.found(what, repair, called=N_("its tensor"))
     return None
 
 
@@ -201,7 +202,7 @@ def _table_repair(table: TensorInfo, other: TensorInfo, at: int) -> str:
         return ""
     if mask and other.shape[-1] != other.shape[-2]:  # queries and keys of two lengths
         T, S = other.shape[-2:]
-        return say("the mask has a row for each query and a column for each key: make it {n} x {m}.", n=T, m=S)
+        return say("a mask has a row for each query and a column for each key: make it {n} x {m}.", n=T, m=S)
     if have > need:
         return cut(table, other.shape)
     if mask:

@@ -18,6 +18,13 @@ from .words import code_of, dtype_of, who
 __all__ = ["Case", "Finding", "explain", "kind", "known_names", "mistakes", "of_all"]
 
 
+class Finding(NamedTuple):
+    """What is wrong, and the repair if one is known."""
+
+    what: str
+    repair: str = ""
+
+
 class Case(NamedTuple):
     """A failed operation, and what torch said about it."""
 
@@ -54,12 +61,25 @@ class Case(NamedTuple):
         """Look for a pattern in torch's own message."""
         return re.search(pattern, self.message)
 
+    def found(
+        self, what: str, repair: str = "", *, of: TensorInfo | None = None, called: str = N_("the tensor"),
+        also: TensorInfo | None = None, then: str = "", **values: object,
+    ) -> Finding:  # fmt: skip
+        """Return what is wrong and the repair; both are sentences for the translator, as those of `say`.
 
-class Finding(NamedTuple):
-    """What is wrong, and the repair if one is known."""
-
-    what: str
-    repair: str = ""
+        In both, `{x}`, `{label}`, `{dtype}`, `{n}` stand for one tensor, its shape by name, its type and its number of
+        axes, `{c}` for its variable as it stands in code. It is the first one, or `of`; `called` is how it is called
+        where it has no variable. `{y}`, `{y_label}`, `{y_dtype}`, `{d}` are the same of the second, or of `also`;
+        `{name}` is the operation. `then` is a repair that is a sentence already.
+        """
+        x, y, *_ = (*self.inputs[:2], None, None)
+        fields: dict[str, object] = {"name": self.op.name.rstrip("_")}
+        if x := of or x:
+            fields |= {"x": who(x, called), "c": code_of(x), "label": x.label, "dtype": dtype_of(x), "n": len(x.shape)}
+        if y := also or y:
+            fields |= {"y": who(y, N_("the other")), "d": code_of(y), "y_label": y.label, "y_dtype": dtype_of(y)}
+        fields |= values
+        return Finding(say(what, **fields), then or (say(repair, **fields) if repair else ""))
 
 
 Kind = Callable[[Case], Finding | None]
@@ -97,32 +117,18 @@ def of_all(first: bool) -> Callable[[Kind], Kind]:
 def mistakes(names: str, *rows: tuple[str, str, str]) -> None:
     """Register mistakes that torch's message tells apart by itself, for operations named in one text ("" for all).
 
-    A row has a pattern of the message, what is wrong, and the repair or "". In both sentences `{x}`, `{label}`,
-    `{dtype}`, `{n}` stand for the first tensor, its shape by name, its type and its number of axes, `{c}` for its
-    variable as it stands in code; `{y}`, `{y_label}`, `{y_dtype}`, `{d}` for the same of the second; `{name}` for the
-    operation, and `{a}`, `{b}` for the groups of the pattern.
+    A row has a pattern of the message, what is wrong, and the repair or "": sentences as in `Case.found`, in which
+    `{a}` and `{b}` stand for the groups of the pattern.
     """
 
     def look(case: Case) -> Finding | None:
         for pattern, what, repair in rows:
-            if found := case.says(pattern):
-                fields = _fields(case) | dict(zip("ab", found.groups(), strict=False))
-                return Finding(say(what, **fields), say(repair, **fields) if repair else "")
+            if said := case.says(pattern):
+                groups: dict[str, Any] = dict(zip("ab", said.groups(), strict=False))
+                return case.found(what, repair, **groups)
         return None
 
     (kind(*names.split()) if names else of_all(first=True))(look)
-
-
-def _fields(case: Case) -> dict[str, Any]:
-    fields: dict[str, Any] = {"name": case.op.name.rstrip("_")}
-    if case.inputs:
-        x = case.inputs[0]
-        fields |= {"x": who(x, N_("the tensor")), "c": code_of(x), "label": x.label, "dtype": dtype_of(x)}
-        fields["n"] = len(x.shape)
-    if len(case.inputs) > 1:
-        y = case.inputs[1]
-        fields |= {"y": who(y, N_("the second tensor")), "d": code_of(y), "y_label": y.label, "y_dtype": dtype_of(y)}
-    return fields
 
 
 def explain(op: Op, error: str, message: str, sizes: Mapping[str, int]) -> str:

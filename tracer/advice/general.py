@@ -1,10 +1,10 @@
-"""What can go wrong in any operation: types, devices, axes that are not there, gradients, and no tensor at all."""
+"""What can go wrong in any operation: devices, axes that are not there, gradients, no tensor at all, types."""
 
 from itertools import combinations
 from math import prod
 
 from ..records import TensorInfo
-from ..speech import N_, say
+from ..speech import N_
 from .core import Case, Finding, kind, mistakes, of_all
 from .words import code_of, dtype_of, is_whole, rank, who
 
@@ -17,64 +17,54 @@ def _devices(case: Case) -> Finding | None:
     if not pairs or "device" not in case.message:
         return None
     a, b = pairs[0]
-    what = say(
-        "{a} is on {x}, {b} is on {y}; one operation works on one device.",
-        a=who(a, N_("the first tensor")), x=a.device, b=who(b, N_("another tensor")), y=b.device,
-    )  # fmt: skip
+    repair = N_('move one to the other\'s device: {d}.to("{one}").')
     if _is_own(case, b):
-        return Finding(
-            what,
-            say(
-                'move the model, model.to("{x}"), or what goes in: {a}.to("{y}").', a=code_of(a), x=a.device, y=b.device
-            ),
-        )
-    return Finding(what, say('move one to the other\'s device: {b}.to("{x}").', b=code_of(b), x=a.device))
+        repair = N_('move what goes in, {c}.to("{other}"), or the model, model.to("{one}").')
+    return case.found(
+        "{x} is on {one}, {z} is on {other}; one operation works on one device.", repair,
+        of=a, called=N_("the first tensor"), also=b, z=who(b, N_("another tensor")), one=a.device, other=b.device,
+    )  # fmt: skip
 
 
 @of_all(first=True)
 def _dim_range(case: Case) -> Finding | None:
-    found = case.says(r"Dimension out of range .*\[(-\d+), (\d+)\].*got (-?\d+)")
-    if found is None:
+    said = case.says(r"Dimension out of range .*\[(-\d+), (\d+)\].*got (-?\d+)")
+    if said is None:
         return None
-    x, low, dim = case.inputs[0], int(found.group(1)), int(found.group(3))
-    if low != -rank(x):  # unsqueeze may also go behind the last
-        what = say("{x} has {n} axes, {label}: a new one can stand at 0 to {last}; there is no place {dim}.",
-                   x=who(x, N_("the tensor")), n=rank(x), label=x.label, last=-low - 1, dim=dim)  # fmt: skip
-        return Finding(
-            what, say("count from the end where you mean the end: {c}.unsqueeze(-1) adds it last.", c=code_of(x))
-        )
-    if rank(x) == 1:
-        what = say("{x} has one axis, {label}, number 0 or -1; there is no axis {dim}.",
-                   x=who(x, N_("the tensor")), label=x.label, dim=dim)  # fmt: skip
-        return Finding(what, say("{c}.unsqueeze(0) puts another axis in front.", c=code_of(x)))
-    what = say(
-        "{x} has {n} axes, {label}, numbered 0 to {last} or -{n} to -1; there is no axis {dim}.",
-        x=who(x, N_("the tensor")), n=rank(x), label=x.label, last=rank(x) - 1, dim=dim,
-    )  # fmt: skip
-    if dim == rank(x) and "B" not in x.axes:
-        return Finding(what, say("if the batch axis is missing, add it in front: {c}.unsqueeze(0).", c=code_of(x)))
-    return Finding(what, say("count from the end where you mean the end: dim=-1 is the last axis."))
+    x, (low, high, dim) = case.inputs[0], map(int, said.groups())
+    what = N_("{x} has {n} axes, {label}, numbered 0 to {high} or {low} to -1; there is no axis {dim}.")
+    repair = N_("count from the end where you mean the end: dim=-1 is the last axis.")
+    if high == rank(x):  # unsqueeze may also put one behind the last
+        what = N_("{x} is {label}: a new axis can stand at 0 to {high}; there is no place {dim}.")
+        repair = N_("{c}.unsqueeze(-1) puts it at the end.")
+    elif rank(x) == 1:
+        what = N_("{x} has one axis, {label}, number 0 or -1; there is no axis {dim}.")
+        repair = N_("{c}.unsqueeze(0) puts another one in front.")
+    elif dim == rank(x) and "B" not in x.axes:
+        repair = N_("if the batch axis is missing, add it in front: {c}.unsqueeze(0).")
+    return case.found(what, repair, high=high, low=low, dim=dim)
 
 
-# ---------------------------------------------------------------- one number
+@kind("unpack")
+def _no_such_axis(case: Case) -> Finding | None:
+    if not case.says("tuple index out of range"):
+        return None
+    what = N_("{x} has {n} axes, {label}, numbered 0 to {high} or -{n} to -1.")
+    repair = N_("count from the end where you mean the end: {c}.shape[-1] is the last axis.")
+    return case.found(what, repair, high=rank(case.inputs[0]) - 1)
 
 
 @kind("bool", "item", "float", "int", "__float__", "__int__", "__index__")
 def _one_number(case: Case) -> Finding | None:
     if not case.says("more than one value|cannot be converted to Scalar|only one element|single element"):
         return None
-    x = case.inputs[0]
-    name = who(x, N_("this tensor"))
+    entries, called = prod(case.inputs[0].shape), N_("this tensor")
     if case.op.name == "bool":
-        what = say(
-            "if, and, or, not, max and min want one yes or no; {x} has {n} entries, {label}.",
-            x=name, n=prod(x.shape), label=x.label,
-        )  # fmt: skip
-        return Finding(
-            what, say("entry by entry: torch.where(condition, a, b), or & | ~; one answer for all: .all() or .any().")
-        )
-    what = say("a Python number holds one entry; {x} has {n}, {label}.", x=name, n=prod(x.shape), label=x.label)
-    return Finding(what, say("take one, {c}[i, ...], or their mean, {c}.mean().", c=code_of(x)))
+        what = N_("if, and, or, not, max and min want one yes or no; {x} has {entries} entries, {label}.")
+        repair = N_("entry by entry: torch.where(condition, a, b), or & | ~; one answer for all: .all() or .any().")
+        return case.found(what, repair, called=called, entries=entries)
+    what = N_("a Python number holds one entry; {x} has {entries}, {label}.")
+    return case.found(what, "take one, {c}[i, ...], or their mean, {c}.mean().", called=called, entries=entries)
 
 
 # ---------------------------------------------------------------- gradients and memory
@@ -89,12 +79,12 @@ mistakes(
     (
         r"modified by an inplace operation",
         N_("a tensor that backward still needs was overwritten in place."),
-        N_("write y = y + 1 in the place of y += 1 where y comes out of an operation."),
+        N_("write y = y + 1 in the place of y += 1 for what comes out of an operation."),
     ),
     (
         r"backward through the graph a second time",
-        N_("backward frees what it used, and was called twice on the same forward pass."),
-        N_("run the model again for each step, or detach what is carried over: hidden.detach()."),
+        N_("backward frees what it used, and was called twice for one forward pass."),
+        N_("run the model again for each step; detach what is carried over: hidden.detach()."),
     ),
 )
 mistakes(
@@ -102,14 +92,14 @@ mistakes(
     (
         r"does not require grad",
         N_("nothing that {x} was computed from asks for gradients."),
-        N_("compute it outside of torch.no_grad(), from parameters, without .detach() or .item() on the way."),
+        N_("compute it outside of torch.no_grad(), from parameters, without detach() or item() on the way."),
     ),
 )
 mistakes(
     "",
     (
         r"a leaf Variable that requires grad is being used in an in-place",
-        N_("{x} is a parameter or asks for gradients, and may not be overwritten where gradients are recorded."),
+        N_("{x} asks for gradients, and may not be overwritten while they are recorded."),
         N_("make a new tensor, or write inside `with torch.no_grad():`."),
     ),
     (
@@ -123,69 +113,50 @@ mistakes(
         N_("{c}.detach().numpy()"),
     ),
     (
-        r"cannot be called on meta tensors",
+        r"cannot be called on meta tensors|no data on meta",
         N_("{x} is on the meta device, where tensors have shapes and no numbers."),
         N_("ask for numbers where the data is real."),
     ),
     (
         r"not compiled with CUDA|No CUDA GPUs|Found no NVIDIA driver",
         N_("this machine has no GPU that torch can use."),
-        N_("take the device from tracer.device(), which is the CPU where there is nothing else."),
+        N_("take the device from tracer.device(): the CPU where there is nothing else."),
     ),
 )
 
 
 # ---------------------------------------------------------------- no tensor at all
 
-
-@kind("unpack")
-def _no_tensor(case: Case) -> Finding | None:
-    """A call that got something else than a tensor; `args` have the type that it got."""
-    found = case.says(
-        r"must be Tensor, not (\w+)|operand type\(s\) for \S+ 'Tensor' and '(\w+)'|operand type\(s\) for \S+ '(\w+)' and '"
-        r"|'(\w+)' object has no attribute|Tensor as element \d+ in argument \d+, but got (\w+)"
-    )
-    if found is None:
-        return None
-    return _not_a_tensor(next(group for group in found.groups() if group))
+_GOT = (
+    r"must be Tensor, not (\w+)",
+    r"unsupported operand type\(s\) for [^ ]+ 'Tensor' and '(\w+)'",
+    r"unsupported operand type\(s\) for [^ ]+ '(\w+)' and 'Tensor'",
+    r"^'(\w+)' object has no attribute",
+    r"Tensor as element \d+ in argument \d+, but got (\w+)",
+)
+_INSTEAD = {
+    "tuple": (
+        N_("a tensor is needed here, and this is a tuple of several."),
+        N_("nn.MultiheadAttention, nn.LSTM and nn.GRU return two things: out, _ = layer(...)."),
+    ),
+    "NoneType": (
+        N_("a tensor is needed here, and this is None."),
+        N_("a function without `return` gives None; look at the one that it came from."),
+    ),
+    "list": (
+        N_("a tensor is needed here, and this is a list."),
+        N_("torch.tensor([...]) makes one of numbers, torch.stack([...]) one of tensors."),
+    ),
+    "int": (N_("a tensor is needed here, and this is a number."), N_("for plain numbers: x ** 0.5, or math.sqrt(x).")),
+}
+_INSTEAD["float"] = _INSTEAD["int"]
 
 
 @of_all(first=False)
-def _not_the_first(case: Case) -> Finding | None:
-    found = case.says(r"must be Tensor, not (\w+)")
-    return _not_a_tensor(found.group(1)) if found else None
-
-
-def _not_a_tensor(got: str) -> Finding | None:
-    if got == "tuple":
-        what = say("a tensor is needed here, and this is a tuple of several results.")
-        return Finding(what, say("nn.MultiheadAttention, nn.LSTM and nn.GRU return two things: out, _ = layer(...)."))
-    if got == "NoneType":
-        what = say("a tensor is needed here, and this is None.")
-        return Finding(what, say("a function without `return` gives None; look at the one that made it."))
-    if got == "list":
-        return Finding(
-            say("a tensor is needed here, and this is a list."),
-            say("torch.tensor([...]) of numbers, torch.stack([...]) of tensors."),
-        )
-    if got in ("int", "float"):
-        return Finding(
-            say("a tensor is needed here, and this is a number."),
-            say("for plain numbers there is math.sqrt, or x ** 0.5."),
-        )
-    return None
-
-
-@kind("unpack")
-def _no_such_axis(case: Case) -> Finding | None:
-    if not case.says("tuple index out of range"):
-        return None
-    x = case.inputs[0]
-    what = say("{x} has {n} axes, {label}, numbered 0 to {last} or -{n} to -1.",
-               x=who(x, N_("the tensor")), n=rank(x), label=x.label, last=rank(x) - 1)  # fmt: skip
-    return Finding(
-        what, say("count from the end where you mean the end: {c}.shape[-1] is the last axis.", c=code_of(x))
-    )
+def _no_tensor(case: Case) -> Finding | None:
+    """A call that got something else than a tensor."""
+    said = next(filter(None, map(case.says, _GOT)))
+    return case.found(*_INSTEAD[said.group(1)])
 
 
 # ---------------------------------------------------------------- types
@@ -194,8 +165,8 @@ mistakes(
     "bitwise_and bitwise_or bitwise_xor bitwise_not",
     (
         r"not implemented for|only implemented on integer and Boolean",
-        N_("& | ~ are for True and False, and for whole numbers; one of these is neither."),
-        N_("compare first: {c} != 0."),
+        N_("& | ~ are for True and False, and for whole numbers; these are fractions."),
+        N_("compare first: mask != 0."),
     ),
 )
 mistakes(
@@ -210,25 +181,17 @@ mistakes(
     "view_as_complex",
     (
         r"last dimension of size 2",
-        N_("each complex number is made of two on the last axis; {x} is {label}."),
+        N_("a complex number is made of two, on the last axis; {x} is {label}."),
         N_("put pairs there first: {c}.unflatten(-1, (-1, 2))."),
     ),
 )
 mistakes(
-    "norm linalg_vector_norm",
-    (
-        r"floating point or complex tensor",
-        N_("a length is computed from fractions; {x} is {dtype}."),
-        N_("{c}.float()"),
-    ),
+    "norm linalg_norm linalg_vector_norm",
+    (r"floating point or complex tensor", N_("a length is a fraction; {x} is {dtype}."), N_("{c}.float()")),
 )
 mistakes(
     "dropout",
-    (
-        r"has to be between 0 and 1",
-        N_("dropout's number is the part that is dropped, from 0 to 1."),
-        N_("0.1 drops a tenth."),
-    ),
+    (r"has to be between 0 and 1", N_("dropout's number is the part that it drops."), N_("0.1 drops a tenth.")),
 )
 
 
@@ -239,27 +202,25 @@ def _dtypes(case: Case) -> Finding | None:
         return None
     pairs = [(a, b) for a, b in combinations(case.inputs, 2) if dtype_of(a) != dtype_of(b)]
     if pairs and not case.says(r"not implemented for|infer"):
-        a, b = pairs[0]
-        what = say(
-            "{a} is {x}, {b} is {y}; this operation wants one type.",
-            a=who(a, N_("the first tensor")), x=dtype_of(a), b=who(b, N_("another")), y=dtype_of(b),
-        )  # fmt: skip
-        if is_whole(a) != is_whole(b):
-            ids = a if is_whole(a) else b
-            return Finding(
-                what, say("token ids go through an embedding first; quantities become {c}.float().", c=code_of(ids))
-            )
-        target, other = (b, a) if _is_own(case, b) and not _is_own(case, a) else (a, b)
-        name = code_of(target) if not _is_own(case, target) else ""
-        dtype = f"{name}.dtype" if name else f"torch.{dtype_of(target)}"
-        x = who(other, N_("the first tensor") if other is a else N_("the other"))
-        return Finding(what, say("convert {x}: {c}.to({dtype}).", x=x, c=code_of(other), dtype=dtype))
+        return _two_types(case, *pairs[0])
     whole = next(info for info in case.inputs if is_whole(info) or dtype_of(info) == "bool")
-    what = say(
-        "{name} works on floating-point numbers; {x} is {dtype}.",
-        name=case.op.name, x=who(whole, N_("the tensor")), dtype=dtype_of(whole),
+    what = N_("{op} works on floating-point numbers; {x} is {dtype}.")
+    return case.found(what, "{c}.float()", of=whole, op=case.op.name)
+
+
+def _two_types(case: Case, a: TensorInfo, b: TensorInfo) -> Finding:
+    target, other = (b, a) if _is_own(case, b) and not _is_own(case, a) else (a, b)
+    name = "" if _is_own(case, target) else code_of(target)
+    repair = N_("convert {which}: {code}.to({to}).")
+    if is_whole(a) != is_whole(b):
+        other = a if is_whole(a) else b
+        repair = N_("token ids go through an embedding first; quantities become {code}.float().")
+    return case.found(
+        "{x} is {dtype}, {z} is {y_dtype}; this operation wants one type.", repair,
+        of=a, called=N_("the first tensor"), also=b, z=who(b, N_("another")), code=code_of(other),
+        which=who(other, N_("the first tensor") if other is a else N_("the other")),
+        to=f"{name}.dtype" if name else f"torch.{dtype_of(target)}",
     )  # fmt: skip
-    return Finding(what, say("{c}.float()", c=code_of(whole)))
 
 
 def _is_own(case: Case, info: TensorInfo) -> bool:
