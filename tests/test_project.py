@@ -128,6 +128,7 @@ LAYERS = (
     {"advice"},
     {"result"},
     {"ledger", "paths", "sites"},
+    {"stumbles"},
     {"hooks", "recorder"},
     {"engine"},
     {"checks", "devices", "explorer", "magic", "models"},

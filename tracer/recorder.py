@@ -27,6 +27,7 @@ from .naming import parse_axes
 from .paths import Root
 from .records import Call, Failure, Log, Memory, Ref, Slice
 from .sites import Place, caller_names, is_library, locate, trail
+from .stumbles import stumble
 
 __all__ = ["GuestRecorder", "Recorder", "tidy"]
 
@@ -188,14 +189,19 @@ class Recorder(TorchFunctionMode):
             self.lost(broken)
 
     def blame(self, error: BaseException, traceback: TracebackType | None) -> None:
-        """Take the remembered call as what ended the block, if `error` is the exception that came out of it."""
-        if self.failed is None or self.failed[0] != id(error):
+        """Find what ended the block: the remembered call, if `error` came out of it, else a line beside a tensor."""
+        at = traceback
+        while at is not None and at.tb_frame.f_code is not _HANDLER:
+            at = at.tb_next
+        if at is not None and self.failed is not None and self.failed[0] == id(error):
+            self.log.failure = self.failed[1]
             return
-        while traceback is not None:
-            if traceback.tb_frame.f_code is _HANDLER:
-                self.log.failure = self.failed[1]
-                return
-            traceback = traceback.tb_next
+        try:
+            with DisableTorchFunction():
+                paths = self.root.paths if self.root is not None else {}
+                self.log.failure = stumble(error, traceback, self.ledger.ref, self.events, paths)
+        except Exception as broken:
+            self.lost(broken)
 
     def lost(self, error: Exception) -> None:
         """Say that something could not be recorded; the traced code goes on."""
