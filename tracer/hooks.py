@@ -23,7 +23,7 @@ from torch.overrides import TorchFunctionMode
 
 from .calls import module_call
 from .costs import encoder_flops
-from .ledger import DisableTorchFunction
+from .ledger import DisableTorchFunction, Entry
 from .recorder import Frozen, Recorder
 
 __all__ = ["close", "open_", "recorders", "run_untouched"]
@@ -111,25 +111,21 @@ def _set_stack(modes: Sequence[TorchFunctionMode]) -> None:
 
 def recorders() -> Sequence[Recorder]:
     """Return the recorders that are at work in this thread at this moment, outermost first."""
-    if _count() == 1:
-        mode = _at(0)
-        return (mode,) if isinstance(mode, Recorder) and not mode.closed else ()
     return [m for m in _stack() if isinstance(m, Recorder) and not m.closed]
 
 
 def _enter(module: nn.Module, args: tuple[Any, ...]) -> None:
     if is_dynamo_compiling():
         return
-    here = recorders()
-    if not here:
-        _note_other_thread()
-        return
+    mode = _at(0) if _count() == 1 else None
+    here = (mode,) if type(mode) is Recorder and not mode.closed else recorders()
     try:
         for r in here:
             r.enter(module, args)
-        kind = type(module)
-        if kind not in _PLAIN:
-            _consider(module, args, here, _why_aside(kind))
+        if not here:
+            _note_other_thread()
+        elif type(module) not in _PLAIN:
+            _consider(module, args, here, _why_aside(type(module)))
     except Exception as error:
         for r in here:
             r.lost(error)
@@ -143,7 +139,8 @@ def _leave(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         if aside.module is module:
             _come_back(aside, output)
         return
-    for r in recorders():
+    mode = _at(0) if _count() == 1 else None
+    for r in (mode,) if type(mode) is Recorder and not mode.closed else recorders():
         try:
             r.leave(module, output)
         except Exception as error:
@@ -176,7 +173,7 @@ class Aside:
     name: str
     args: tuple[Any, ...]
     modes: list[TorchFunctionMode]
-    calls: list[tuple[Recorder, Frozen, list[Tensor]]]
+    calls: list[tuple[Recorder, Frozen, list[Entry]]]
     hookless: bool
     handle: Any = None
 
@@ -234,7 +231,7 @@ def _step_aside(
     _drop_spent(here)
     calls = []
     for r in here:
-        inputs: list[Tensor] = []
+        inputs: list[Entry] = []
         with DisableTorchFunction():
             calls.append((r, r.before(args, None, inputs), inputs))
     original = getattr(module, "_orig_mod", module)

@@ -248,6 +248,7 @@ class _Namer:
 
     def _info(self, fact: int, memory: Any) -> TensorInfo:
         number, shape, stride, offset, storage, dtype, device = self.log.facts[fact]
+        shape = tuple(shape)  # torch.Size shows itself as such
         tensor = self.tensors[fact]
         names = tuple([self._name(a.term) for a in tensor.axes])
         origins: tuple[str | None, ...] = (None,) * len(names)

@@ -16,16 +16,15 @@ from weakref import ref as weak
 import torch
 from torch import Tensor, nn
 from torch.compiler import is_dynamo_compiling
-from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
 from .calls import CALLS, READS, call_of, inplace_position
 from .declared import Input, axes_of, bind, checked, default_axes, has, match_axes, sizes_of
 from .errors import AxesError
-from .ledger import PLAIN, DisableTorchFunction, Ledger
+from .ledger import PLAIN, DisableTorchFunction, Entry, Ledger, Made
 from .naming import parse_axes
 from .paths import Root
-from .records import Call, Failure, Log, Memory, Ref, Slice
+from .records import Call, Failure, Log, Ref, Slice
 from .sites import Place, caller_names, is_library, locate, trail
 from .stumbles import stumble
 
@@ -49,13 +48,11 @@ _LONGEST = 64
 _MOST_HELD, _DEEPEST = 100_000, 5
 """How many objects of a result, and how deep inside each other, are looked through for tensors."""
 
-_ALONE: dict[Memory | None, tuple[Memory | None]] = {
-    kind: (kind,) for kind in ("view", "same", "in-place", "new", None)
-}
 _CONSTANT = ("constant", "")
 Frozen = tuple[tuple[Any, ...], tuple[tuple[str, Any], ...]]
 Running = tuple[nn.Module, str, int, bool]
 """A module whose forward runs: its path, the number of its first event, and whether its code is a library's."""
+_OUTSIDE = (None, "", 0, False)
 
 
 class Recorder(TorchFunctionMode):
@@ -69,7 +66,8 @@ class Recorder(TorchFunctionMode):
         self.events = self.log.events
         self.ledger = Ledger(self.log, keep_values, self._introduce)
         self.known = self.ledger.known
-        self.path = ""
+        self.path, self.in_library = "", False
+        """of the module that runs: its path, and whether its code is a library's"""
         self.stack: list[Running] = []
         self.root: Root | None = None
         self.roots: dict[int, Root] = {}
@@ -100,7 +98,7 @@ class Recorder(TorchFunctionMode):
             call = call_of(func)
         if call.skip or self.closed:
             return func(*args, **kwargs) if kwargs else func(*args)
-        inputs: list[Tensor] = []
+        inputs: list[Entry] = []
         frozen = self.before(args, kwargs, inputs)
         try:
             out = func(*args, **kwargs) if kwargs else func(*args)
@@ -110,20 +108,23 @@ class Recorder(TorchFunctionMode):
         self.after(func, call, frozen, inputs, out, sys._getframe(1))
         return out
 
-    def before(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None, inputs: list[Tensor]) -> Frozen:
+    def before(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None, inputs: list[Entry]) -> Frozen:
         """Return the arguments as plain data, read before the call can change them; list their tensors in `inputs`."""
         frozen: list[Any] = []
         known = self.known
         try:
             for a in args:
                 kind = type(a)
-                if kind is Tensor or kind is Parameter:
+                if kind in PLAIN:
                     entry = known.get(id(a))
-                    ref = entry[1] if entry is not None and entry[0]() is a else self.ledger.ref(a)
-                    inputs.append(a)
-                    frozen.append(ref)
+                    if entry is None or entry[0]() is not a:
+                        entry = self.ledger.entry(a)
+                    inputs.append(entry)
+                    frozen.append(entry[1])
+                elif kind in _ATOMS:
+                    frozen.append(a)
                 else:
-                    frozen.append(a if kind in _ATOMS else self._freeze(a, inputs))
+                    frozen.append(self._freeze(a, inputs))
             if kwargs:
                 named = []
                 for k, v in kwargs.items():
@@ -133,11 +134,12 @@ class Recorder(TorchFunctionMode):
             self.lost(error)
         return tuple(frozen), ()
 
-    def _freeze(self, value: Any, inputs: list[Tensor]) -> Any:
+    def _freeze(self, value: Any, inputs: list[Entry]) -> Any:
         kind = type(value)
         if kind in PLAIN or isinstance(value, Tensor):
-            inputs.append(value)
-            return self.ledger.ref(value)
+            entry = self.ledger.entry(value)
+            inputs.append(entry)
+            return entry[1]
         if isinstance(value, tuple | list):
             if len(value) > _LONGEST and not isinstance(value[0], Tensor):
                 return f"{kind.__name__} of {len(value)}"
@@ -151,34 +153,30 @@ class Recorder(TorchFunctionMode):
             return tuple([(k, self._freeze((v,), inputs)[0]) for k, v in value.items()])
         return _plain(value)
 
-    def after(self, func: Any, call: Call, frozen: Frozen, inputs: list[Tensor], out: Any, frame: FrameType) -> None:
+    def after(self, func: Any, call: Call, frozen: Frozen, inputs: list[Entry], out: Any, frame: FrameType) -> None:
         """Write the event of a call that has returned `out`; `frame` called it."""
         try:
-            outs: tuple[Ref, ...]
-            memory: tuple[Memory | None, ...]
             if type(out) is Tensor:
-                ref, how = self.ledger.output(out, inputs, call.inplace)
-                if how == "same" and _writes(func, frozen):
-                    how = "in-place"
-                outs, memory = (ref,), _ALONE[how]
+                outs, memory = self.ledger.output(out, inputs, call.inplace)
+                if memory[0] == "same" and _writes(func, frozen):
+                    memory = ("in-place",)
             else:
                 outs, memory = self._outputs(call, inputs, out)
                 if not outs and call.name not in READS:
                     return
             place, where = locate(frame)
-            if place is not None and (place.returned or (place.names and (where is not frame or len(place.names) > 1))):
+            if place is not None and not (place.simple and (self.in_library or where is frame or not place.names)):
                 place = self._named(place, frame, where, out)
             self.events.append((call, frozen[0], frozen[1], outs, memory, place, self.path, None))
         except Exception as error:
             self.lost(error)
 
-    def _outputs(self, call: Call, inputs: list[Tensor], out: Any) -> tuple[tuple[Ref, ...], tuple[Memory | None, ...]]:
+    def _outputs(self, call: Call, inputs: list[Entry], out: Any) -> Made:
         """Write down the tensors in a result that is not simply one."""
         if out is None and call.inplace and inputs and not call.name.startswith("_"):  # x[0] = 0 returns nothing
-            out = inputs[0]
-        output = self.ledger.output
-        made = [output(t, inputs, call.inplace) for t in _leaves(out) if isinstance(t, Tensor)]
-        return tuple([ref for ref, _ in made]), tuple([how for _, how in made])
+            out = inputs[0][0]()
+        made = [self.ledger.output(t, inputs, call.inplace) for t in _leaves(out) if isinstance(t, Tensor)]
+        return tuple([outs[0] for outs, _ in made]), tuple([memory[0] for _, memory in made])
 
     def fail(self, call: Call, frozen: Frozen, error: Exception, frame: FrameType) -> None:
         """Remember a call that raised, as plain data; it counts only if this exception ends the block."""
@@ -217,7 +215,7 @@ class Recorder(TorchFunctionMode):
     def _named(self, place: Place, frame: FrameType, where: FrameType | None, out: Any) -> Place:
         """Return the site with the names that fit this output, and note what a caller's statement names it."""
         number = len(self.events)
-        if where is not frame and not (self.stack and self.stack[-1][3]):
+        if where is not frame and not self.in_library:
             self._follow(place, trail(frame, where), number)
         if place.returned:
             names = _fit(caller_names(where, place), out)
@@ -259,23 +257,23 @@ class Recorder(TorchFunctionMode):
 
     def enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         """A module's forward begins."""
-        stack, kind = self.stack, type(module)
+        stack, kind, key = self.stack, type(module), id(module)
         library = self.libraries.get(kind)
         if library is None:
-            forward: Any = getattr(kind, "forward", None)
-            code = getattr(unwrap(forward), "__code__", None)  # @torch.no_grad() wraps a user's forward
-            library = self.libraries[kind] = code is None or is_library(code)
-        if not stack:
-            new = self._find_root(module)
-        path = self.root.paths.get(id(module)) if self.root is not None else ""
-        if path is None and self.root is not None:
-            path = self.root.path(module, [(m, p) for m, p, _, _ in stack])
-        stack.append((module, path or "", len(self.events), library))
-        self.path = path or ""
+            library = self.libraries[kind] = _has_library_code(kind)
+        new = not stack and self._find_root(module)
+        root = self.root
+        assert root is not None
+        path = root.paths.get(key)
+        if path is None:
+            with DisableTorchFunction():
+                path = root.path(module, [(m, p) for m, p, _, _ in stack])
+        stack.append((module, path, len(self.events), library))
+        self.path, self.in_library = path, library
         if len(stack) == 1:
             if module is not self.declared:
                 self._announce(module, args, new)
-        elif self.root is not None and self.root.declaring and has(module, "axes") and any(map(self._is_fresh, args)):
+        elif key in root.declaring and any(map(self._is_fresh, args)):
             self._announce(module, args, False)
 
     def leave(self, module: nn.Module, output: Any) -> None:
@@ -287,9 +285,21 @@ class Recorder(TorchFunctionMode):
             if not stack or stack[-1][0] is not module:
                 return
         _, _, first, library = stack.pop()
-        self.path = stack[-1][1] if stack else ""
-        if library and len(self.events) - first > 1 and not (stack and stack[-1][3]):
+        _, self.path, _, self.in_library = stack[-1] if stack else _OUTSIDE
+        if library and len(self.events) - first > 1 and not self.in_library:
             self._settle(first, output)
+
+    def _meet(self, module: nn.Module, dot: str) -> None:
+        """Write down the parameters and buffers of a module before any code of it runs."""
+        known, members, root = self.known, module.__dict__, self.root  # a module's attributes cost far more
+        said = self.earlier or (root is not None and root.declaring)
+        for kind in ("parameter", "buffer"):
+            for name, t in members[f"_{kind}s"].items():
+                if type(t) in PLAIN and id(t) not in known:  # all others are met when they are used
+                    fact, owner = self.ledger.first(t), (kind, dot + name)
+                    self.log.sources[fact] = owner
+                    if said:
+                        self._introduce(t, fact, owner)
 
     def _find_root(self, module: nn.Module) -> bool:
         """Make `root` the outermost module that `module` belongs to; tell whether it was not seen before."""
@@ -297,7 +307,9 @@ class Recorder(TorchFunctionMode):
             if root is not None and root.module() is not None and id(module) in root.paths:
                 self.root = root
                 return False
-        self.root = self.roots[id(module)] = Root(module)
+        self.root = self.roots[id(module)] = Root(module, self._meet)
+        with DisableTorchFunction():
+            self.root.add(module, "")
         self.log.sizes = {**sizes_of(module), **self.log.sizes}
         return True
 
@@ -374,20 +386,21 @@ class Recorder(TorchFunctionMode):
     def _is_fresh(self, value: Any) -> bool:
         return isinstance(value, Tensor) and self.ledger.find(value) is None
 
-    def _introduce(self, t: Tensor, fact: int) -> None:
+    def _introduce(self, t: Tensor, fact: int, owner: tuple[str, str] | None = None) -> None:
         """Say where a tensor comes from that the run did not make, and which axes were declared for it."""
-        root, text, owner = self.root, None, None
-        if self.arriving is not None:
+        root, text = self.root, None
+        if owner is None and self.arriving is not None:
             owner = "input", self.arriving
-        elif root is not None:
+        if owner is None and root is not None:
             owner = root.owner_of(t, self.stack[-1][0] if self.stack else None)
-            if owner is not None and root.declaring:
-                text = self._fitting(root.axes_of(owner[1], t), t, owner[1])
-        earlier = self.earlier.pop(id(t), None) if self.earlier else None
-        if earlier is not None and earlier[0]() is t:
-            owner = owner or ("input", earlier[1])
-            if earlier[1] in self.wanted:
-                text = self._fitting(self.wanted.pop(earlier[1]), t, earlier[1])
+        if root is not None and root.declaring and owner is not None and owner[0] != "input":
+            text = self._fitting(root.axes_of(owner[1], t), t, owner[1])
+        if self.earlier:
+            earlier = self.earlier.pop(id(t), None)
+            if earlier is not None and earlier[0]() is t:
+                owner = owner or ("input", earlier[1])
+                if earlier[1] in self.wanted:
+                    text = self._fitting(self.wanted.pop(earlier[1]), t, earlier[1])
         self.log.sources[fact] = owner or _CONSTANT
         if text is not None:
             self.log.given[fact] = text
@@ -491,12 +504,12 @@ class Recorder(TorchFunctionMode):
 class GuestRecorder(Recorder):
     """A recorder above other function modes: these must not see the questions that it asks of tensors."""
 
-    def before(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None, inputs: list[Tensor]) -> Frozen:
+    def before(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None, inputs: list[Entry]) -> Frozen:
         """As in Recorder."""
         with DisableTorchFunction():
             return super().before(args, kwargs, inputs)
 
-    def after(self, func: Any, call: Call, frozen: Frozen, inputs: list[Tensor], out: Any, frame: FrameType) -> None:
+    def after(self, func: Any, call: Call, frozen: Frozen, inputs: list[Entry], out: Any, frame: FrameType) -> None:
         """As in Recorder."""
         with DisableTorchFunction():
             super().after(func, call, frozen, inputs, out, frame)
@@ -512,6 +525,12 @@ def tidy(traceback: TracebackType | None) -> None:
             traceback.tb_next = traceback.tb_next.tb_next
         else:
             traceback = traceback.tb_next
+
+
+def _has_library_code(kind: type[nn.Module]) -> bool:
+    forward: Any = getattr(kind, "forward", None)  # a script's class has none
+    code = getattr(unwrap(forward), "__code__", None)  # @torch.no_grad() wraps a user's forward
+    return code is None or is_library(code)
 
 
 # ------------------------------------------------------------------ plain data

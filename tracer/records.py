@@ -150,7 +150,7 @@ class Slice(NamedTuple):
 
 
 class Fact(NamedTuple):
-    """One appearance of a tensor: an in-place operation gives the same `tensor` a new fact.
+    """One appearance of a tensor: an in-place operation gives the same `tensor` (number of its first fact) a new one.
 
     The engine stores plain tuples in this order, for speed. `dtype` and `device` are torch's objects or text; both
     are shown by `str`. `stride`, `offset`, `storage` are None where they can't be asked.

@@ -25,14 +25,15 @@ class Place(Site):
 
     `element`: with `returned`, the place in the returned tuple, or None where the result is all that is returned.
     `calls`: what the user's own function returns there is the value of the expression. `nested`: the names are those of
-    nested tuples, in one row.
+    nested tuples, in one row. `simple`: at most one name, and nothing is returned.
     """
 
-    __slots__ = ("calls", "element", "nested", "variants")
+    __slots__ = ("calls", "element", "nested", "simple", "variants")
 
     def __init__(self, source: Source, code: CodeType, instruction: int, found: "Found") -> None:
         super().__init__(source, found.names, found.literals, found.returned, instruction, code.co_name)
         self.element, self.calls, self.nested = found.element, found.calls, found.nested
+        self.simple = len(found.names) < 2 and not found.returned
         self.variants: dict[tuple[str, ...], Place] = {self.names: self}
 
     def named(self, names: tuple[str, ...]) -> "Place":
@@ -67,7 +68,12 @@ def locate(frame: FrameType | None) -> tuple[Place | None, FrameType | None]:
     Where a layer of torch is traced by itself there is no such code: then the layer's own line counts. (None, None) if
     there is neither.
     """
-    start, known = frame, _sites
+    found = _outwards(frame)
+    return found if found[1] is not None else _in_layer(frame)
+
+
+def _outwards(frame: FrameType | None) -> tuple[Place | None, FrameType | None]:
+    known = _sites
     while frame is not None:
         sites = known.get(id(frame.f_code))
         if sites is LIBRARY:
@@ -81,7 +87,7 @@ def locate(frame: FrameType | None) -> tuple[Place | None, FrameType | None]:
             if place is None:
                 place = sites[frame.f_lasti] = _read(frame.f_code, frame.f_lasti)
             return place, frame
-    return _in_layer(start)
+    return None, None
 
 
 def _in_layer(frame: FrameType | None) -> tuple[Place | None, FrameType | None]:
@@ -106,7 +112,7 @@ def caller_names(frame: FrameType | None, place: Place) -> tuple[str, ...]:
     """Return the variables that the statement of a caller gives to what `place`, in `frame`, returns; () if none."""
     element = place.element
     while frame is not None:
-        caller, frame = locate(frame.f_back)
+        caller, frame = _outwards(frame.f_back)
         if caller is None or not caller.calls:
             return ()
         if caller.names:
