@@ -23,8 +23,6 @@ _ATTRIBUTE = re.compile(r"^'(?:tuple|list|NoneType)' object has no attribute '(\
 _CALL = re.compile(
     r"^(\w+)\(\): argument .\w+. .*must be (?:Tensor|tuple of Tensors), not \w+|^expected Tensor as element"
 )
-    r"^(\w+)\(\): argument '\w+' .*must be (?:Tensor|tuple of Tensors), not \w+|^expected Tensor as element"
-)
 _EINOPS = re.compile(r"^ ?Error while processing (?:\w+-reduction|\w+) pattern")
 _LAYER = re.compile(r"must be divisible by num_heads|must be equal to input_size|Expected hidden size")
 
