@@ -50,9 +50,9 @@ def stumble(
     frame, source = found
     tensors = [ref(t) for t in _tensors(frame, source.code)]
     args: tuple[Any, ...] = tuple(tensors)
-    if name == "unpack":
+    if name in ("unpack", "shape"):
         args = _unpacked(frame, source, ref, events)
-    if not args and not _ATTRIBUTE.search(message):
+    if not args and not (_ATTRIBUTE.search(message) or _CALL.search(message)):
         return None
     owner = frame.f_locals.get("self")
     path = paths.get(id(owner), "") if isinstance(owner, nn.Module) else ""
@@ -62,7 +62,7 @@ def stumble(
 def _name(message: str, traceback: TracebackType | None) -> str:
     """Return what the failing operation is called, or "" for an error that is not known."""
     if _UNPACK.search(message):
-        return "unpack"
+        return "unpack" if "unpack" in message else "shape"
     if said := _OPERATOR.search(message):
         return _SIGNS.get(said.group(1), said.group(1))
     if said := _ATTRIBUTE.search(message):

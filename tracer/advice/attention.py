@@ -1,5 +1,6 @@
 """Attention in one call, masks, and shapes that do not broadcast."""
 
+import re
 from dataclasses import replace
 from itertools import combinations
 
@@ -72,7 +73,12 @@ mistakes(
         N_("True marks the padding, which no query looks at."),
     ),
     (
-        r"shape of the (\d)D attn_mask is .*but should be (\(.+\))",
+        r"shape of the (2)D attn_mask is .*but should be (\(.+\))",
+        N_("attn_mask says for each query which keys it may not look at, [T, S]: {b} here."),
+        N_("a padding mask [B, S] goes in as key_padding_mask (src_key_padding_mask of an encoder)."),
+    ),
+    (
+        r"shape of the (3)D attn_mask is .*but should be (\(.+\))",
         N_("attn_mask is [T, S], or [B * H, T, S] with the heads of an example one after another; here {b}."),
         N_("give one mask [T, S] for all, or repeat that of each example: mask.repeat_interleave(num_heads, dim=0)."),
     ),
@@ -149,6 +155,7 @@ def _broadcast(case: Case) -> Finding | None:
     for a, b in combinations(case.inputs, 2):
         if (at := clash(a, b)) is not None:
             halves = _repeated(a, b) if case.op.name == "mul" and at == -1 else ""
+            halves = halves or _keepdim(case, min(a, b, key=rank))
             return case.found(
                 "shapes are lined up from the right; {x} has {one} where {z} has {other}, and neither is 1.",
                 of=a, called=N_("the first"), one=axis_of(a, at), z=who(b, N_("the second")), other=axis_of(b, at),
@@ -158,6 +165,14 @@ def _broadcast(case: Case) -> Finding | None:
         what, repair = N_("an in-place operation cannot grow {x}."), N_("use {name} without the underscore.")
         return case.found(what, repair, called=N_("its tensor"))
     return None
+
+
+def _keepdim(case: Case, small: TensorInfo) -> str:
+    """`x / x.sum(-1)`: the sum has lost the axis that it should be spread over again."""
+    calls = re.findall(r"\.(sum|mean|norm|amax|amin|var|std|logsumexp)\(", case.line)
+    if small.variable or len(calls) != 1 or "keepdim" in case.line or len({rank(t) for t in case.inputs}) == 1:
+        return ""
+    return say("keep the axis that {f} takes away, with size 1: {f}(..., keepdim=True).", f=calls[0])
 
 
 def _repeated(a: TensorInfo, b: TensorInfo) -> str:

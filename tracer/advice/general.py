@@ -45,7 +45,7 @@ def _dim_range(case: Case) -> Finding | None:
     return case.found(what, repair, high=high, low=low, dim=dim)
 
 
-@kind("unpack")
+@kind("shape")
 def _no_such_axis(case: Case) -> Finding | None:
     if not case.says("tuple index out of range"):
         return None
@@ -136,7 +136,7 @@ _GOT = (
 )
 _INSTEAD = {
     "tuple": (
-        N_("a tensor is needed here, and this is a tuple of several."),
+        N_("a tensor is needed here, and this is a tuple, several results in one."),
         N_("nn.MultiheadAttention, nn.LSTM and nn.GRU return two things: out, _ = layer(...)."),
     ),
     "NoneType": (

@@ -12,7 +12,7 @@ __all__: list[str] = []
 def _whole_numbers(case: Case) -> Finding | None:
     """Places to look up are int64."""
     ids = case.inputs[0 if case.op.name in ("embedding", "one_hot") else 1]
-    if not case.says(r"(indices|index)\b") or is_whole(ids) or dtype_of(ids) == "bool":
+    if not case.says(r"(indices|index)\b") or case.says("must be Tensor") or is_whole(ids) or dtype_of(ids) == "bool":
         return None
     return case.found(
         "{name} looks up by whole numbers; {x} is {dtype}.", "give it int64: {c}.long() where the numbers are whole.",

@@ -1,5 +1,6 @@
 """Failed products: matmul and its relatives, linear and recurrent layers, convolutions, einsum."""
 
+import re
 from typing import Any
 
 from ..naming import DATA
@@ -23,11 +24,27 @@ def _product_rank(case: Case) -> Finding | None:
 
 
 mistakes(
-    "dot mv outer ger",
+    "dot",
     (
-        r"1D tensors expected, but got|Expected 1-D argument|vector \+ matrix @ vector expected",
-        N_("{name} is for vectors, which have one axis; {x} is {label}, {y} is {y_label}."),
-        N_("{c} @ {d} takes more axes: it sums over the last of the left side and the second to last of the right."),
+        r"1D tensors expected, but got",
+        N_("dot is for vectors, which have one axis; {x} is {label}, {y} is {y_label}."),
+        N_("the product of each row with its own row: ({c} * {d}).sum(-1)."),
+    ),
+)
+mistakes(
+    "outer ger",
+    (
+        r"Expected 1-D argument",
+        N_("outer is for vectors, which have one axis; {x} is {label}, {y} is {y_label}."),
+        N_("row by row: {c}[..., :, None] * {d}[..., None, :]."),
+    ),
+)
+mistakes(
+    "mv",
+    (
+        r"vector \+ matrix @ vector expected",
+        N_("mv multiplies a matrix and a vector; {x} is {label}, {y} is {y_label}."),
+        N_("{c} @ {d} takes more axes."),
     ),
 )
 
@@ -51,12 +68,17 @@ def _contraction_repair(case: Case, a: TensorInfo, b: TensorInfo) -> str:
     if rank(b) < 2:
         return ""
     left, right = N_("the left side"), N_("the right side")
+    k = unmoved(case.line, b)
+    if k != b and _multiply(a.shape, k.shape):
+        return say("leave the transpose out: {c} as it is.", c=code_of(k))
     if _multiply(a.shape, _swapped(b.shape)):
         return swap_last_two(b, right)
-    if (k := unmoved(case.line, b)) != b and _multiply(a.shape, _swapped(k.shape)):
+    if k != b and _multiply(a.shape, _swapped(k.shape)):
         return say("swap only the last two axes: {c}.transpose(-2, -1).", c=code_of(k))
     if rank(a) > 1 and b.shape[-1] == b.shape[-2] and alike(b, -1, a, -2) and _multiply(b.shape, a.shape):
         return say("change the order: {x} @ {y}.", x=who(b, right), y=who(a, left))
+    if set(a.axes[-2:]) == {"T", "S"} and b.axes[-2] in ("T", "S"):
+        return say("values stand at the positions of the keys: make k and v from the same tensor.")
     if rank(a) > 1 and _multiply(_swapped(a.shape), b.shape):
         return swap_last_two(a, left)
     if rank(b) > 2:
@@ -109,7 +131,10 @@ def leading_repair(a: TensorInfo, b: TensorInfo, at: int) -> str:
         text = N_("let {n} query heads share a key head: {c}.repeat_interleave({n}, dim={dim}).")
         return say(text, n=n, c=code_of(b), dim=dim)
     if rank(a) != rank(b):
-        small = min(a, b, key=rank)
+        small, large = sorted((a, b), key=rank)
+        if "H" in large.axes and small.axes[-1] == "C":
+            text = N_("split the heads of {x} as for the other side: view, then transpose(1, 2).")
+            return say(text, x=who(small, N_("the smaller tensor")))
         return say("give {x} the axis it lacks with .unsqueeze(...).", x=who(small, N_("the smaller tensor")))
     return ""
 
@@ -157,6 +182,14 @@ def _width(case: Case, what: str, wanted: int, make: str, **values: Any) -> Find
     return Finding(say(text, what=found.what))
 
 
+mistakes(
+    "GRU LSTM RNN",
+    (
+        r"Expected hidden(?:\[\d\])? size \((.+?)\), got \[(.+?)\]",
+        N_("the state is [layers, B, H], the batch second also with batch_first=True: {a} here; this one is {b}."),
+        N_("leave it out to start from zeros, or make it [layers, B, H]."),
+    ),
+)
 mistakes(
     "layer_norm rms_norm",
     (
@@ -234,10 +267,12 @@ def _letters(case: Case) -> Finding | None:
 
 def _letter_sizes(case: Case, groups: list[str]) -> Finding | None:
     seen: dict[str, tuple[int, str]] = {}
-    for letters, info in zip(groups, case.inputs, strict=True):
-        if len(letters) != rank(info):
+    for n, (letters, info) in enumerate(zip(groups, case.inputs, strict=True)):
+        if (m := len(letters)) != rank(info):
+            written = re.search(r"""["']([^"']+?)\s*->""", case.line)  # einops hands torch other letters
+            letters = written.group(1).split(",")[n].strip() if written and written.group(1).count(",") else letters
             text = N_("'{letters}' names {m} axes, and its tensor is {label}.")
-            return case.found(text, of=info, letters=letters, m=len(letters))
+            return case.found(text, of=info, letters=letters, m=m)
         for i, letter in enumerate(letters):
             size, first = seen.setdefault(letter, (info.shape[i], axis_of(info, i)))
             if size != info.shape[i] and 1 not in (size, info.shape[i]):

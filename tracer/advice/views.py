@@ -24,6 +24,13 @@ def _numbers(text: str | None) -> list[int]:
 def _not_contiguous(case: Case) -> Finding | None:
     if "not compatible with input tensor's size and stride" not in case.message:
         return None
+    x = case.inputs[0]
+    steps = [step for n, step in zip(x.shape, x.stride or (), strict=False) if n > 1]
+    if x.contiguous is False and steps == sorted(steps, reverse=True) and 0 not in steps:
+        return case.found(
+            "view never moves data, and {x} is a part of a larger tensor: its rows do not lie next to each other.",
+            "{c}.reshape(...), which copies where it must.",
+        )
     return case.found(
         "view never moves data, and the axes of {x} that it would join or cut do not lie next to each other in memory: "
         "a transpose changed the order of the axes, not the data.",
@@ -46,7 +53,8 @@ def _wrong_count(case: Case) -> Finding | None:
     while wanted and have and wanted[0] == have[0] and len(wanted) > 1 and len(have) > 1:
         del wanted[0], have[0], names[0]  # axes in front that stay as they are
     whole, parts = prod(have), [n for n in wanted if n >= 0]
-    label = names[0] if len(names) == 1 and names[0] != "?" else f"[{', '.join(names)}]"
+    label = names[0] if len(names) == 1 else f"[{', '.join(names)}]"
+    label = say("the axis") if label == "?" else label
     new = say("the new axis has") if len(wanted) == 1 else say("the new axes make {sizes} =", sizes=product(parts))
     what = N_("{n} does not divide the {have} entries of {label}.")
     if -1 not in wanted:
@@ -227,12 +235,14 @@ def _cat_repair(first: TensorInfo, other: TensorInfo, dim: int, odd: int) -> str
     if repair := _turned(first, other, dim):
         return repair
     differ = [j for j in range(rank(first)) if first.shape[j] != other.shape[j]]
+    if differ == [odd]:
+        return say("these two fit along dim={i}.", i=odd)
     one, many = (first, other) if first.shape[odd] == 1 else (other, first)
     if one.shape[odd] == 1 and set(differ) <= {odd, dim}:  # a class token [1, 1, C] before [B, N, C]
         sizes = ", ".join(str(many.shape[odd]) if j == odd else "-1" for j in range(rank(one)))
         text = N_("{x} is there once; show it to each: {c}.expand({sizes}).")
         return say(text, x=who(one, N_("one of them")), c=code_of(one), sizes=sizes)
-    return say("these two fit along dim={i}.", i=odd) if differ == [odd] else ""
+    return ""
 
 
 def _turned(first: TensorInfo, other: TensorInfo, free: int | None = None) -> str:
@@ -289,11 +299,11 @@ def _unpacked(case: Case) -> Finding | None:
     if how == "shape":
         return _unpacked_shape(case, x, m)
     repair, last = "", x.shape[-1]
-    what = N_("{how} of {x}, {label}, gives {parts} parts; the line names {m}.")
-    at = [i for i, size in enumerate(x.shape) if size == m]
+    what = N_("the line names {m} parts; {how} of {x}, {label}, gives {parts}.")
+    at = [i for i, size in enumerate(x.shape) if size == m and x.axes[i] in ("?", str(m))]
     if how == "unbind" and "unbind" not in case.line:
         what = N_(
-            "a tensor is unpacked along its first axis: {x} is {label} and gives {parts} parts; the line names {m}."
+            "the line names {m} parts; a tensor is unpacked along its first axis, and {x}, {label}, gives {parts}."
         )
         repair = N_("cut the last axis into {m} parts: {c}.chunk({m}, dim=-1).") if last % m == 0 else ""
     elif how == "unbind" and len(at) == 1:
@@ -342,7 +352,7 @@ def _pattern(case: Case) -> Finding | None:
 mistakes(
     "rearrange reduce repeat",
     (
-        r"Could not infer sizes for \{'?(\w+)'?, (.*?)\}",
+        r"Could not infer sizes for \{'(\w+)', '(\w+)'",
         N_("how long {a} and {b} are cannot be told from their product alone."),
         N_("give all but one of them by name, as in h=3."),
     ),

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations, permutations
 
+from ..naming import DATA
 from ..records import TensorInfo
 from ..speech import say
 
@@ -115,6 +116,9 @@ def fitting(small: TensorInfo, large: TensorInfo) -> str:
     if not n or not fits:
         return ""
     at = max(fits)  # a padding mask [B, T] hides keys, the last axis of the scores
+    features = at[-1] == m - 1 and large.axes[-1] not in DATA | {"?"}
+    if features and any(small.axes[i] == "?" and large.axes[j] == "B" for i, j in enumerate(at)):
+        return ""  # positions, of which there happen to be as many as examples
     return f"[{', '.join(':' if i in at else 'None' for i in range(at[0], m))}]"
 
 
