@@ -197,9 +197,17 @@ class Recorder(TorchFunctionMode):
         try:
             with DisableTorchFunction():
                 paths = self.root.paths if self.root is not None else {}
-                self.log.failure = stumble(error, traceback, self.ledger.ref, self.events, paths)
+                self.log.failure = stumble(error, traceback, self._met_as, self.events, paths)
         except Exception as broken:
             self.lost(broken)
+
+    def _met_as(self, t: Tensor, name: str) -> Ref:
+        """Return the latest fact of a tensor; one that is new here is known by this name."""
+        self.arriving = name
+        try:
+            return self.ledger.ref(t)
+        finally:
+            self.arriving = None
 
     def lost(self, error: Exception) -> None:
         """Say that something could not be recorded; the traced code goes on."""

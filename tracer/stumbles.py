@@ -34,13 +34,13 @@ _WHAT = re.compile(r"=\s*([A-Za-z_]\w*)\.(?:shape|size\(\))|([A-Za-z_]\w*)\.shap
 def stumble(
     error: BaseException,
     traceback: TracebackType | None,
-    ref: Callable[[Tensor], Ref],
+    ref: Callable[[Tensor, str], Ref],
     events: Sequence[tuple[Any, ...]],
     paths: Mapping[int, str],
 ) -> Failure | None:
     """Return what failed, or None where it is not for us to say.
 
-    `ref` gives the number of a tensor, `events` are the operations before, `paths` the modules by id.
+    `ref` gives the number of a tensor of this name, `events` are the operations before, `paths` the modules by id.
     """
     message = str(error)
     name = _name(message, traceback)
@@ -48,7 +48,7 @@ def stumble(
     if not name or found is None:
         return None
     frame, source = found
-    tensors = [ref(t) for t in _tensors(frame, source.code)]
+    tensors = [ref(t, variable) for variable, t in _tensors(frame, source.code)]
     args: tuple[Any, ...] = tuple(tensors)
     if name in ("unpack", "shape"):
         args = _unpacked(frame, source, ref, events)
@@ -94,19 +94,20 @@ def _users_line(traceback: TracebackType | None) -> tuple[FrameType, Source] | N
     return None
 
 
-def _tensors(frame: FrameType, code: str) -> list[Tensor]:
+def _tensors(frame: FrameType, code: str) -> list[tuple[str, Tensor]]:
     """Return the tensors that a line names, in its order, each once."""
     names = dict.fromkeys(re.findall(r"(?<![\w.'\"])[A-Za-z_]\w*", code.rpartition(" = ")[2]))
-    return [value for name in names if isinstance(value := frame.f_locals.get(name), Tensor)]
+    return [(name, value) for name in names if isinstance(value := frame.f_locals.get(name), Tensor)]
 
 
 def _unpacked(
-    frame: FrameType, source: Source, ref: Callable[[Tensor], Ref], events: Sequence[tuple[Any, ...]]
+    frame: FrameType, source: Source, ref: Callable[[Tensor, str], Ref], events: Sequence[tuple[Any, ...]]
 ) -> tuple[Any, ...]:
     """Return the tensor that a statement took apart, how, and into how many parts; () where it is something else."""
     if said := _WHAT.search(source.code):
-        x = frame.f_locals.get(said.group(1) or said.group(2))
-        return (ref(x), "shape", len(x.shape)) if isinstance(x, Tensor) else ()
+        name = said.group(1) or said.group(2)
+        x = frame.f_locals.get(name)
+        return (ref(x, name), "shape", len(x.shape)) if isinstance(x, Tensor) else ()
     call, args, _, outs, _, site, *_ = events[-1] if events else (None, (), (), (), (), None)
     here = site is not None and (site.source.file, site.source.line) == (source.file, source.line)
     if call is None or not here or call.name not in _CUTS or not args or type(args[0]) is not Ref:

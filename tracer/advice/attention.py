@@ -70,7 +70,7 @@ mistakes(
     (
         r"key_padded_mask\.shape\[(\d)\] to be (\d+), but got",
         N_("key_padding_mask is [B, S], an entry for each key of each example; its axis {a} should have {b}."),
-        N_("True marks the padding, which no query looks at."),
+        N_("give it a row for each example and a column for each key, True at the padding."),
     ),
     (
         r"shape of the (2)D attn_mask is .*but should be (\(.+\))",
@@ -222,4 +222,6 @@ def _table_repair(table: TensorInfo, other: TensorInfo, at: int) -> str:
         return cut(table, other.shape)
     if mask:
         return say("make the mask T x T, {n} x {n} here: block_size ({m}) is smaller than T.", n=need, m=have)
+    if not table.variable:  # cut in the same line, by something else than T
+        return ""
     return say("make it for {n} positions or more: block_size ({m}) is smaller than T.", n=need, m=have)

@@ -15,7 +15,7 @@ from ..render.layout import as_written, concrete, place, plain
 from ..speech import N_, say
 from .words import code_of, dtype_of, who
 
-__all__ = ["Case", "Finding", "explain", "kind", "known_names", "mistakes", "of_all"]
+__all__ = ["ROWS", "Case", "Finding", "explain", "kind", "known_names", "mistakes", "of_all"]
 
 
 class Finding(NamedTuple):
@@ -86,6 +86,8 @@ Kind = Callable[[Case], Finding | None]
 _BY_NAME: dict[str, list[Kind]] = {}
 _FIRST: list[Kind] = []
 _LAST: list[Kind] = []
+ROWS: list[tuple[str, str, str]] = []
+"""All rows of `mistakes`."""
 
 
 def known_names() -> tuple[str, ...]:
@@ -128,6 +130,7 @@ def mistakes(names: str, *rows: tuple[str, str, str]) -> None:
                 return case.found(what, repair, **groups)
         return None
 
+    ROWS.extend(rows)
     (kind(*names.split()) if names else of_all(first=True))(look)
 
 

@@ -186,8 +186,8 @@ mistakes(
     "GRU LSTM RNN",
     (
         r"Expected hidden(?:\[\d\])? size \((.+?)\), got \[(.+?)\]",
-        N_("the state is [layers, B, H], the batch second also with batch_first=True: {a} here; this one is {b}."),
-        N_("leave it out to start from zeros, or make it [layers, B, H]."),
+        N_("the state is [layers, B, hidden], also with batch_first=True: {a} here; this one is {b}."),
+        N_("leave it out to start from zeros, or put the layers in front."),
     ),
 )
 mistakes(

@@ -105,7 +105,7 @@ mistakes(
     "mT mH t",
     (
         r"only supported on matrices",
-        N_("it swaps the last two axes, and {x} is {label}."),
+        N_("{name} swaps the last two axes, and {x} is {label}."),
         N_("a column is made with {c}[:, None]."),
     ),
 )
