@@ -116,7 +116,7 @@ class Ledger:
         except IndexError:
             ref = _ref(number)
         known[id(out)] = weak(out), ref, address, storage
-        return (ref,), memory
+        return ref.alone, memory
 
     def _special(self, out: Tensor, inputs: Sequence[Entry], writes: bool) -> Made:
         """As `output`, for a tensor that is known already, and for one that may not answer."""
@@ -144,7 +144,7 @@ class Ledger:
         self.known[id(out)] = weak(out), ref, address, storage
         if self.keep_values:
             self._keep(out, ref.fact)
-        return (ref,), (memory,)
+        return ref.alone, (memory,)
 
     def _keep(self, t: Tensor, fact: int) -> None:
         if self.facts[fact][4] is None or t.device.type == "meta" or t.is_complex():

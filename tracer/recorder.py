@@ -25,7 +25,7 @@ from .ledger import PLAIN, DisableTorchFunction, Entry, Ledger, Made
 from .naming import parse_axes
 from .paths import Root
 from .records import Call, Failure, Log, Ref, Slice
-from .sites import Place, caller_names, is_library, locate, trail
+from .sites import Place, caller_names, in_layer, is_library, locate, outwards, trail
 from .stumbles import stumble
 
 __all__ = ["GuestRecorder", "Recorder", "tidy"]
@@ -164,7 +164,9 @@ class Recorder(TorchFunctionMode):
                 outs, memory = self._outputs(call, inputs, out)
                 if not outs and call.name not in READS:
                     return
-            place, where = locate(frame)
+            place, where = outwards(frame)
+            if where is None:
+                place, where = in_layer(frame)
             if place is not None and not (place.simple and (self.in_library or where is frame or not place.names)):
                 place = self._named(place, frame, where, out)
             self.events.append((call, frozen[0], frozen[1], outs, memory, place, self.path, None))
@@ -299,15 +301,16 @@ class Recorder(TorchFunctionMode):
 
     def _meet(self, module: nn.Module, dot: str) -> None:
         """Write down the parameters and buffers of a module before any code of it runs."""
-        known, members, root = self.known, module.__dict__, self.root  # a module's attributes cost far more
+        members, root = module.__dict__, self.root  # a module's attributes cost far more
         said = self.earlier or (root is not None and root.declaring)
-        for kind in ("parameter", "buffer"):
-            for name, t in members[f"_{kind}s"].items():
+        known, first, sources = self.known, self.ledger.first, self.log.sources
+        for kind, held in (("parameter", members["_parameters"]), ("buffer", members["_buffers"])):
+            for name, t in held.items():
                 if type(t) in PLAIN and id(t) not in known:  # all others are met when they are used
-                    fact, owner = self.ledger.first(t), (kind, dot + name)
-                    self.log.sources[fact] = owner
+                    fact = first(t)
+                    sources[fact] = kind, dot + name
                     if said:
-                        self._introduce(t, fact, owner)
+                        self._introduce(t, fact, sources[fact])
 
     def _find_root(self, module: nn.Module) -> bool:
         """Make `root` the outermost module that `module` belongs to; tell whether it was not seen before."""

@@ -121,13 +121,16 @@ class Call:
 
 
 class Ref:
-    """Stands for a tensor in recorded arguments: `Ref.at(i)` is fact number `i` of the log; compared by identity."""
+    """Stands for a tensor in recorded arguments: `Ref.at(i)` is fact number `i` of the log; compared by identity.
 
-    __slots__ = ("fact",)
+    `alone` is the tuple that holds this one: the outputs of most operations.
+    """
+
+    __slots__ = ("alone", "fact")
     _pool: ClassVar["list[Ref]"] = []
 
     def __init__(self, fact: int) -> None:
-        self.fact = fact
+        self.fact, self.alone = fact, (self,)
 
     @classmethod
     def at(cls, fact: int) -> "Ref":

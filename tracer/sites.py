@@ -17,7 +17,9 @@ from typing import Any
 
 from .records import Site, Source
 
-__all__ = ["BOUNDARY", "LIBRARY", "Place", "caller_names", "is_library", "locate", "stop_at", "trail"]
+__all__ = [
+    "BOUNDARY", "LIBRARY", "Place", "caller_names", "in_layer", "is_library", "locate", "outwards", "stop_at", "trail",
+]  # fmt: skip
 
 
 class Place(Site):
@@ -56,7 +58,7 @@ _sites: dict[int, dict[int, Place]] = {}  # id(code) -> instruction -> Place; by
 _layer_sites: dict[int, dict[int, Place]] = {}  # the same for the code of torch's layers
 _codes: dict[int, CodeType] = {}  # keeps each of them alive, so that no id is used twice
 _LIMIT = 50_000
-_MOST_TREES = 200
+_MOST_TREES = 8  # a tree takes some 100 kB; the functions that run at one time are few
 
 
 # ------------------------------------------------------------------ walking the frames
@@ -68,11 +70,12 @@ def locate(frame: FrameType | None) -> tuple[Place | None, FrameType | None]:
     Where a layer of torch is traced by itself there is no such code: then the layer's own line counts. (None, None) if
     there is neither.
     """
-    found = _outwards(frame)
-    return found if found[1] is not None else _in_layer(frame)
+    place, where = outwards(frame)
+    return (place, where) if where is not None else in_layer(frame)
 
 
-def _outwards(frame: FrameType | None) -> tuple[Place | None, FrameType | None]:
+def outwards(frame: FrameType | None) -> tuple[Place | None, FrameType | None]:
+    """As `locate`, in the user's code only."""
     known = _sites
     while frame is not None:
         sites = known.get(id(frame.f_code))
@@ -90,7 +93,7 @@ def _outwards(frame: FrameType | None) -> tuple[Place | None, FrameType | None]:
     return None, None
 
 
-def _in_layer(frame: FrameType | None) -> tuple[Place | None, FrameType | None]:
+def in_layer(frame: FrameType | None) -> tuple[Place | None, FrameType | None]:
     """Return the site in the code of the outermost layer of torch, as deep inside it as its own file goes."""
     frames: list[FrameType] = []
     while frame is not None and _sites.get(id(frame.f_code)) is not BOUNDARY:
@@ -112,7 +115,7 @@ def caller_names(frame: FrameType | None, place: Place) -> tuple[str, ...]:
     """Return the variables that the statement of a caller gives to what `place`, in `frame`, returns; () if none."""
     element = place.element
     while frame is not None:
-        caller, frame = _outwards(frame.f_back)
+        caller, frame = outwards(frame.f_back)
         if caller is None or not caller.calls:
             return ()
         if caller.names:
@@ -202,7 +205,7 @@ _CALL_BACK = frozenset("all any apply filter list map max min next partial reduc
 """Functions that call what they are given: their result is not the result of that call."""
 
 _trees: dict[tuple[str, int, int], tuple[Sequence[str], ast.AST | None]] = {}
-"""(file, first line, last line) -> the file's lines, and the tree of that stretch."""
+"""(file, first line, last line) -> the file's lines, and the tree of that stretch; those used last."""
 
 
 def _read(code: CodeType, instruction: int) -> Place:
@@ -225,12 +228,12 @@ def _source(code: CodeType) -> tuple[Sequence[str], ast.AST | None]:
     if not code.co_name.startswith("<"):  # a lambda or a comprehension is only part of a statement
         first = code.co_firstlineno
         last = max((end or first for _, end, _, _ in code.co_positions()), default=first)
-    known = _trees.get((file, first, last))
+    known = _trees.pop((file, first, last), None)
     if known is None or known[0] is not lines:
-        tree = _parse(lines, first, last) or (_parse(lines, 1, len(lines)) if first > 1 else None)
-        if len(_trees) >= _MOST_TREES:
-            _trees.clear()
-        known = _trees[file, first, last] = (lines, tree)
+        known = lines, _parse(lines, first, last) or (_parse(lines, 1, len(lines)) if first > 1 else None)
+    _trees[file, first, last] = known  # the last in the row is the one that was used last
+    if len(_trees) > _MOST_TREES:
+        _trees.pop(next(iter(_trees)), None)
     return known
 
 
