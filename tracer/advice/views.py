@@ -339,6 +339,12 @@ def _pattern(case: Case) -> Finding | None:
         axis = axis_of(x, x.shape.index(whole))
         what = N_("the pattern cuts {axis} into parts of {size}.")
         return case.found(what, axis=axis, size=size, then=_split_repair(whole, [size], True))
+    if said := case.says(r"Could not infer sizes for \{(.*?)\}"):
+        names = sorted(re.findall(r"\w+", said.group(1)))  # a set: in any order
+        what = N_("how long {names} are cannot be told from their product alone.")
+        return case.found(
+            what, "give all but one of them by name, as in {one}=3.", names=", ".join(names), one=names[-1]
+        )
     said, pattern = case.says(r"expected (\d+) dims\. Received \d+-dim"), case.says(r'pattern "\s*(.*?)\s*->')
     if said and pattern:
         return case.found(
@@ -351,11 +357,6 @@ def _pattern(case: Case) -> Finding | None:
 
 mistakes(
     "rearrange reduce repeat",
-    (
-        r"Could not infer sizes for \{'(\w+)', '(\w+)'",
-        N_("how long {a} and {b} are cannot be told from their product alone."),
-        N_("give all but one of them by name, as in h=3."),
-    ),
     (
         r"Identifiers only on one side of expression \(should be on both\): \{(.*)\}",
         N_("rearrange keeps every axis; {a} stands on one side of the pattern only."),
