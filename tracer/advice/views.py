@@ -341,7 +341,7 @@ def _pattern(case: Case) -> Finding | None:
         return case.found(what, axis=axis, size=size, then=_split_repair(whole, [size], True))
     if said := case.says(r"Could not infer sizes for \{(.*?)\}"):
         names = sorted(re.findall(r"\w+", said.group(1)))  # a set: in any order
-        what = N_("how long {names} are cannot be told from their product alone.")
+        what = N_("the lengths of {names} cannot be told from their product alone.")
         return case.found(
             what, "give all but one of them by name, as in {one}=3.", names=", ".join(names), one=names[-1]
         )
