@@ -169,6 +169,9 @@ BY_HAND: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]], int]] = {
     "matrices @ vector": (torch.matmul, [(2, 3, 4), (4,)], 2 * 2 * 3 * 4),
     "dot": (torch.dot, [(4,), (4,)], 2 * 4),
     "vecdot": (torch.linalg.vecdot, [(3, 4), (3, 4)], 2 * 3 * 4),
+    "experts": (  # rows 0-1 to the first expert, rows 2-3 to the second
+        lambda x, w: torch._grouped_mm(x.bfloat16(), w.bfloat16(), torch.tensor([2, 4], dtype=torch.int32)),
+        [(4, 16), (2, 16, 8)], 2 * 4 * 16 * 8),
     "addmv": (torch.addmv, [(3,), (3, 4), (4,)], 2 * 3 * 4),
     "addmm in place": (lambda c, a, b: c.addmm_(a, b), [(5, 7), (5, 3), (3, 7)], 2 * 5 * 3 * 7),
     "addr": (torch.addr, [(3, 4), (3,), (4,)], 2 * 3 * 4 * 1),
@@ -420,6 +423,23 @@ class Cache:
     def __init__(self, k: Tensor) -> None:
         self.layers = [{"k": k}]
         self.owner = self
+
+
+class Lazy:
+    """A result whose attributes are made when asked for: tracing must not ask."""
+
+    __slots__ = ("y",)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(name)
+
+
+def test_looking_for_tensors_in_a_result_runs_no_code_of_it() -> None:
+    def f(x: Tensor) -> Any:
+        return Lazy(), [torch, x * 2, {"a": (x + 1,)}]
+
+    t = tracer.trace(f, torch.zeros(10, 100))
+    assert (t.peak.bytes, t.warnings) == (2 * 4000, ())
 
 
 def test_a_returned_cache_stays_to_the_end() -> None:

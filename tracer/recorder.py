@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from inspect import unwrap
 from operator import index
-from types import FrameType, TracebackType
+from types import FrameType, ModuleType, TracebackType
 from typing import Any
 from weakref import ref as weak
 
@@ -45,7 +45,7 @@ _ATOMS = frozenset(
 _LONGEST = 64
 """Longer lists of plain values (data for `torch.tensor`) are kept as their length alone."""
 
-_MOST_HELD, _DEEPEST = 100_000, 5
+_MOST_HELD, _DEEPEST = 10_000, 5
 """How many objects of a result, and how deep inside each other, are looked through for tensors."""
 
 _CONSTANT = ("constant", "")
@@ -587,11 +587,20 @@ def _held(output: Any) -> Iterator[Tensor]:
             inside = value
         elif isinstance(value, dict):
             inside = dict.values(value)
-        elif depth < _DEEPEST and not isinstance(value, nn.Module | type):
-            inside = tuple(getattr(value, "__dict__", {}).values())
+        elif depth < _DEEPEST and not isinstance(value, nn.Module | ModuleType | type):
+            inside = _attributes(value).values()
         fresh = [item for item in inside if type(item) not in _ATOMS and id(item) not in seen]
         seen.update(map(id, fresh))
         todo += [(item, depth + 1) for item in fresh]
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    """Return what an object holds, without running code of its own."""
+    try:
+        found = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _spread(names: tuple[str, ...], value: Any) -> tuple[str, ...]:
