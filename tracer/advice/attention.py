@@ -108,8 +108,7 @@ mistakes(
 
 @kind("masked_fill", "where")
 def _mask_type(case: Case) -> Finding | None:
-    if "boolean" not in case.message:
-        return None
+    case.told("boolean")
     mask = case.inputs[1 if case.op.name.startswith("masked") and len(case.inputs) > 1 else 0]
     what, repair = (
         N_("a mask says yes or no; {x} is {dtype}."),
@@ -150,8 +149,7 @@ mistakes(
 @of_all(first=False)
 def _broadcast(case: Case) -> Finding | None:
     """Two shapes that do not line up: sums, masks, comparisons, and whatever else combines entry by entry."""
-    if not case.says(r"must match the size|broadcast"):
-        return None
+    case.told(r"must match the size|broadcast")
     for a, b in combinations(case.inputs, 2):
         if (at := clash(a, b)) is not None:
             halves = _repeated(a, b) if case.op.name == "mul" and at == -1 else ""

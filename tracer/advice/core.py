@@ -61,6 +61,12 @@ class Case(NamedTuple):
         """Look for a pattern in torch's own message."""
         return re.search(pattern, self.message)
 
+    def told(self, pattern: str) -> "re.Match[str]":
+        """Return what a pattern finds in torch's message; without it, this is another kind of mistake (LookupError)."""
+        if said := self.says(pattern):
+            return said
+        raise LookupError(pattern)
+
     def found(
         self, what: str, repair: str = "", *, of: TensorInfo | None = None, called: str = N_("the tensor"),
         also: TensorInfo | None = None, then: str = "", **values: object,

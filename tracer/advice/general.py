@@ -28,9 +28,7 @@ def _devices(case: Case) -> Finding | None:
 
 @of_all(first=True)
 def _dim_range(case: Case) -> Finding | None:
-    said = case.says(r"Dimension out of range .*\[(-\d+), (\d+)\].*got (-?\d+)")
-    if said is None:
-        return None
+    said = case.told(r"Dimension out of range .*\[(-\d+), (\d+)\].*got (-?\d+)")
     x, (low, high, dim) = case.inputs[0], map(int, said.groups())
     what = N_("{x} has {n} axes, {label}, numbered 0 to {high} or {low} to -1; there is no axis {dim}.")
     repair = N_("count from the end where you mean the end: dim=-1 is the last axis.")
@@ -47,8 +45,7 @@ def _dim_range(case: Case) -> Finding | None:
 
 @kind("shape")
 def _no_such_axis(case: Case) -> Finding | None:
-    if not case.says("tuple index out of range"):
-        return None
+    case.told("tuple index out of range")
     what = N_("{x} has {n} axes, {label}, numbered 0 to {high} or -{n} to -1.")
     repair = N_("count from the end where you mean the end: {c}.shape[-1] is the last axis.")
     return case.found(what, repair, high=rank(case.inputs[0]) - 1)
@@ -56,8 +53,7 @@ def _no_such_axis(case: Case) -> Finding | None:
 
 @kind("bool", "item", "float", "int", "__float__", "__int__", "__index__")
 def _one_number(case: Case) -> Finding | None:
-    if not case.says("more than one value|cannot be converted to Scalar|only one element|single element"):
-        return None
+    case.told("more than one value|cannot be converted to Scalar|only one element|single element")
     entries, called = prod(case.inputs[0].shape), N_("this tensor")
     if case.op.name == "bool":
         what = N_("if, and, or, not, max and min want one yes or no; {x} has {entries} entries, {label}.")
@@ -198,8 +194,7 @@ mistakes(
 @of_all(first=False)
 def _dtypes(case: Case) -> Finding | None:
     """Types that do not go together; an integer where a fraction is needed."""
-    if not case.says(r"dtype|scalar type|not implemented for"):
-        return None
+    case.told(r"dtype|scalar type|not implemented for")
     pairs = [(a, b) for a, b in combinations(case.inputs, 2) if dtype_of(a) != dtype_of(b)]
     if pairs and not case.says(r"not implemented for|infer"):
         return _two_types(case, *pairs[0])

@@ -43,9 +43,7 @@ def _scattered(case: Case) -> Finding | None:
 
 @kind("gather", "scatter", "scatter_add", "index_select", "take_along_dim")
 def _beyond(case: Case) -> Finding | None:
-    said = case.says(r"index (-?\d+) is out of bounds for dimension (\d+) with size (\d+)")
-    if said is None:
-        return None
+    said = case.told(r"index (-?\d+) is out of bounds for dimension (\d+) with size (\d+)")
     return case.found(
         "axis {dim} has places 0 to {last}, and {y} asks for {i}.", "look at {d}.min() and {d}.max(), and at dim.",
         dim=said.group(2), last=int(said.group(3)) - 1, i=said.group(1),
@@ -54,8 +52,7 @@ def _beyond(case: Case) -> Finding | None:
 
 @kind("embedding")
 def _ids(case: Case) -> Finding | None:
-    if "out of range" not in case.message:
-        return None
+    case.told("out of range")
     ids, weight = case.inputs[:2]
     rows = weight.shape[0]
     if weight.axes[0] != "V" and ids.shape and ids.shape[-1] > rows:
@@ -182,9 +179,7 @@ def _one_for_each(case: Case) -> Finding | None:
 def _index(case: Case) -> Finding | None:
     if "too many indices" in case.message:
         return case.found("{x} has {n} axes, {label}; more were indexed.")
-    said = case.says(r"index (-?\d+) (?:is )?out of (?:bounds|range) for (?:tensor .* at )?dimension (\d+)")
-    if said is None:
-        return None
+    said = case.told(r"index (-?\d+) (?:is )?out of (?:bounds|range) for (?:tensor .* at )?dimension (\d+)")
     i, dim = map(int, said.groups())
     what, x = N_("axis {dim} is {axis}: its places are 0 to {last}, and {i} was asked for."), case.inputs[0]
     return case.found(what, dim=dim, axis=axis_of(x, dim), last=x.shape[dim] - 1, i=i)

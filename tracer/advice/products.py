@@ -154,11 +154,9 @@ def _features(case: Case) -> Finding | None:
 
 @kind("layer_norm", "rms_norm", "multi_head_attention_forward", "GRU", "LSTM", "RNN")
 def _made_for(case: Case) -> Finding | None:
-    said = case.says(
+    said = case.told(
         r"normalized_shape=\[(\d+)\], expected input|embedding dimension of (\d+)|input_size\. Expected (\d+)"
     )
-    if said is None:
-        return None
     what = N_("this layer was made for a last axis of {wanted}; the last axis of {x} is {axis}.")
     make = say("make the layer for {n} features", n=case.inputs[0].shape[-1])
     return _width(case, what, int(next(filter(None, said.groups()))), make)
@@ -208,9 +206,7 @@ mistakes(
 @kind("conv1d", "conv2d", "conv3d", "batch_norm")
 def _channels(case: Case) -> Finding | None:
     """Channels stand on axis 1, behind the batch; a Transformer keeps its features last."""
-    said = case.says(r"to have (\d+) channels, but got \d+|should contain \d+ elements not (\d+)")
-    if said is None:
-        return None
+    said = case.told(r"to have (\d+) channels, but got \d+|should contain \d+ elements not (\d+)")
     x, wanted = case.inputs[0], int(said.group(1) or said.group(2))
     at = 0 if rank(x) == {"conv1d": 2, "conv2d": 3, "conv3d": 4}.get(case.op.name) else 1
     call = ""
