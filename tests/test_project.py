@@ -127,7 +127,7 @@ LAYERS = (
     {"render"},
     {"advice"},
     {"result"},
-    {"ledger", "paths", "sites"},
+    {"ledger", "opened", "paths", "patterns", "sites"},
     {"stumbles"},
     {"hooks", "recorder"},
     {"engine"},
