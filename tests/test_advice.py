@@ -300,6 +300,7 @@ RUNS: list[tuple[str, list[str], str, str, str]] = [
     ("shape of split heads", ["x: B H T D"], "B, T, C = x.shape", "B, H, T, D = x.shape", "take(4, x.shape)"),
     ("size of ids", ["idx: B T / int64"], "B, T, C = idx.size()", "an embedding adds the feature axis", ""),
     ("shape, one axis too far", ["x: T C"], "C = x.shape[2]", "x.shape[-1]", "x.shape[-1]"),
+    ("size, one axis too far", ["x: T C"], "C = x.size(2)", "x.unsqueeze(0)", "x.unsqueeze(0).size(2)"),
     ("tensor taken apart", ["qkv: B T 3C"], "q, k, v = qkv", "qkv.chunk(3, dim=-1)", "take(3, qkv.chunk(3, dim=-1))"),
     ("result taken apart", ["x: B T C"], "q, k, v = nn.Linear(21, 63)(x)", ".chunk(3, dim=-1)",
      "take(3, nn.Linear(21, 63)(x).chunk(3, dim=-1))"),

@@ -493,6 +493,24 @@ def test_steps_inside_an_opened_operation_count_once() -> None:
     assert alone.bytes_read == inner.bytes_read > 0
 
 
+@pytest.mark.parametrize("name", ["attention", "nn.GRU, both ways", "nn.LSTM"])
+def test_opening_an_operation_costs_nothing(name: str) -> None:
+    f, shapes, expected = BY_HAND[name]
+    inputs = random(*shapes)
+    t, u = tracer.trace(f, *inputs), tracer.trace(f, *inputs, expand=True)
+    assert len(u) > len(t)
+    assert t.flops == u.flops == expected
+    assert (t.bytes_read, t.bytes_written, t.bytes_new) == (u.bytes_read, u.bytes_written, u.bytes_new)
+    assert t.peak.bytes == u.peak.bytes
+
+
+def test_an_einops_call_costs_what_its_steps_do() -> None:
+    einops = pytest.importorskip("einops")
+    t = tracer.trace(lambda x: einops.rearrange(x, "b h t d -> b t (h d)"), torch.zeros(2, 3, 5, 7))
+    assert [(op.name, op.parent) for op in t] == [("rearrange", None), ("permute", 0), ("reshape", 0)]
+    assert (t.bytes_read, t.bytes_written, t.bytes_new) == (840, 840, 840)
+
+
 def test_costs_survive_json() -> None:
     t = trace_of_gpt()
     again = Trace.from_json(t.to_json())

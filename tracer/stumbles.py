@@ -28,7 +28,7 @@ _LAYER = re.compile(r"must be divisible by num_heads|must be equal to input_size
 
 _SIGNS = {"+": "add", "-": "sub", "*": "mul", "/": "div", "@": "matmul", "**": "pow", "+=": "add", "*=": "mul"}
 _CUTS = ("unbind", "split", "chunk", "split_with_sizes", "tensor_split")
-_WHAT = re.compile(r"=\s*([A-Za-z_]\w*)\.(?:shape|size\(\))|([A-Za-z_]\w*)\.shape\[")
+_WHAT = re.compile(r"=\s*([A-Za-z_]\w*)\.(?:shape|size\(\))|([A-Za-z_]\w*)\.(?:shape\[|size\()")
 
 
 def stumble(
@@ -50,7 +50,7 @@ def stumble(
     frame, source = found
     tensors = [ref(t, variable) for variable, t in _tensors(frame, source.code)]
     args: tuple[Any, ...] = tuple(tensors)
-    if name in ("unpack", "shape"):
+    if name in ("unpack", "shape", "size"):
         args = _unpacked(frame, source, ref, events)
     if not args and not (_ATTRIBUTE.search(message) or _CALL.search(message)):
         return None
@@ -63,6 +63,8 @@ def _name(message: str, traceback: TracebackType | None) -> str:
     """Return what the failing operation is called, or "" for an error that is not known."""
     if _UNPACK.search(message):
         return "unpack" if "unpack" in message else "shape"
+    if message.startswith("Dimension out of range"):
+        return "size"
     if said := _OPERATOR.search(message):
         return _SIGNS.get(said.group(1), said.group(1))
     if said := _ATTRIBUTE.search(message):
