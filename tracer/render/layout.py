@@ -46,6 +46,8 @@ class Sheet:
     failed: Op | None = None
     names: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     """index of an operation -> variables that the caller's statement gave its result"""
+    returned: frozenset[int] | None = None
+    """storages that the call returned, where that is known"""
 
 
 # ---------------------------------------------------------------- lines of code
