@@ -167,3 +167,21 @@ def test_parents_come_back_from_json():
     again = tracer.Trace.from_json(t.to_json())
     assert [op.parent for op in again] == [None, 0, 0]
     assert str(again) == str(t)
+
+
+def test_a_call_costs_what_its_steps_cost_and_work_stays_with_its_operation():
+    q = torch.randn(B, H, T, D)
+    encoder = nn.TransformerEncoderLayer(C, H, batch_first=True).eval()
+
+    def f(q):
+        scores = einsum(q, q, "b h t d, b h s d -> b h t s")
+        with torch.no_grad():
+            return reduce(scores, "b h t s -> b h t", "mean"), encoder(rearrange(q, "b h t d -> b t (h d)"))
+
+    t = tracer.trace(f, q, axes=["B H T D"])
+    ops = {op.name: op for op in t if op.parent is None}
+    assert ops["einsum"].flops == 2 * B * H * T * T * D
+    assert ops["einsum"].bytes_new == 4 * B * H * T * T
+    assert ops["rearrange"].flops == ops["reduce"].flops == 0
+    assert ops["TransformerEncoderLayer"].flops > ops["einsum"].flops
+    assert t.flops == ops["einsum"].flops + ops["TransformerEncoderLayer"].flops

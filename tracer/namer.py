@@ -5,7 +5,7 @@ Needs no torch and no tensors. Names that become known late reach back to every 
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .costs import bytes_of, flops_of, traffic
@@ -80,6 +80,7 @@ class _Namer:
         self.unnamed: dict[str, None] = {}
         self.notices: list[tuple[Site | None, str, Callable[[], str | None]]] = []
         self.inside: set[int] = set()  # facts of what steps inside another operation made
+        self.calls: list[int] = []  # operations whose steps were seen running (einops)
         self.whole: dict[int, str] = {}  # fact -> the variable that the whole operation's statement gives it
         self.names: dict[int, str] = {}
         self.infos: dict[int, TensorInfo] = {}
@@ -93,6 +94,8 @@ class _Namer:
         ops = tuple(
             self._op(i, event, view) for i, (event, view) in enumerate(zip(self.log.events, views, strict=True))
         )
+        if self.calls:
+            ops = self._summed(ops)
         bad = None
         if failed is not None:
             f = failed[0]
@@ -113,6 +116,7 @@ class _Namer:
         shapes = tuple([facts[r.fact][1] for r in outs])
         names = self._assigned(site, len(outs))
         if parent is None and outs and all(r.fact in self.inside for r in outs):  # named by the steps inside
+            self.calls.append(index)
             self._view((args, kwargs))
             self.whole.update({r.fact: name for r, name in zip(outs, names, strict=True) if name})
             return inputs
@@ -303,6 +307,17 @@ class _Namer:
             bytes_new=moved.new,
             parent=parent,
         )
+
+    def _summed(self, ops: tuple[Op, ...]) -> tuple[Op, ...]:
+        """Return the operations with what the steps cost in the place of what their call seems to."""
+        sums: dict[int, dict[str, Any]] = {
+            call: dict.fromkeys(("flops", "bytes_read", "bytes_written", "bytes_new"), 0) for call in self.calls
+        }
+        for op in ops:
+            if op.parent in sums:
+                for name in (total := sums[op.parent]):
+                    total[name] += getattr(op, name)
+        return tuple([replace(op, **sums[op.index]) if op.index in sums else op for op in ops])
 
     def _shape(self, ref: Ref) -> tuple[int, ...]:
         shape: tuple[int, ...] = self.log.facts[ref.fact][1]

@@ -55,6 +55,7 @@ def gather(log: Log, groups: Sequence[Group]) -> None:
         events[moved[number]] = (*event[:5], place, event[6], parent)
     ends = {g.last: moved[-1 - g.first] for g in groups}
     log.caller_names = {ends.get(n, moved[n]): names for n, names in log.caller_names.items()}
+    log.work = {moved[n]: work for n, work in log.work.items()}
     log.events[:] = events
 
 
