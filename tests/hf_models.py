@@ -43,13 +43,14 @@ class Sizes:
 DISTINCT = Sizes()
 """No two axes alike: what names should be."""
 OTHERS = {
-    "distinct": Sizes(B=3, T=11, S=13, H=4, D=10, G=2, M=92, V=71, E=7, K=3, P=5, patches=6, block=53),
-    "equal": Sizes(B=4, T=4, S=4, H=4, D=4, G=2, M=16, V=16, E=4, K=2, P=4, R=4, patches=4, block=16),
+    "distinct": Sizes(B=3, T=11, S=13, H=10, D=12, G=5, M=92, V=71, E=7, K=3, P=5, patches=6, block=53),
+    "equal": Sizes(B=8, T=8, S=8, H=8, D=8, G=4, M=64, V=64, E=8, K=4, P=8, R=8, patches=8, block=64),
     "T = D": Sizes(B=6, T=8, S=8, P=8, patches=2),
     "T = C": Sizes(B=8, T=32, S=32, H=4, D=8, G=2, M=64, V=32, E=8, K=2, P=8, patches=8, block=32),
     "T = 1": Sizes(T=1, S=1),
     "B = 1": Sizes(B=1),
     "B = T = 1": Sizes(B=1, T=1, S=1),
+    "uneven": Sizes(B=3, T=6, S=9, H=4, D=16, G=2, M=44, V=67, E=6, K=3, P=3, patches=5, block=41),
 }
 """Sizes to run again at: none of them may change a name."""
 
@@ -163,9 +164,9 @@ MODELS: dict[str, Model] = {
             "hidden_size": s.C, "num_heads": s.H, "num_layers": 2, "attention_types": [[["global", "local"], 1]],
             "vocab_size": s.V, "max_position_embeddings": s.block, "intermediate_size": s.M, "window_size": 3}),
         Model("gpt_neox", "GPTNeoXForCausalLM", "decoder", usual),
-        Model("gptj", "GPTJForCausalLM", "decoder", _with(gpt2, rotary_dim=4)),
+        Model("gptj", "GPTJForCausalLM", "decoder", _with(gpt2, rotary_dim=lambda s: s.D // 4 * 2)),
         Model("gpt_bigcode", "GPTBigCodeForCausalLM", "decoder", gpt2),
-        Model("codegen", "CodeGenForCausalLM", "decoder", _with(gpt2, rotary_dim=4, n_head=lambda s: s.H)),
+        Model("codegen", "CodeGenForCausalLM", "decoder", _with(gpt2, rotary_dim=lambda s: s.D // 2, n_head=lambda s: s.H // 4 * 4, n_embd=lambda s: s.H // 4 * 4 * s.D)),
         Model("openai-gpt", "OpenAIGPTLMHeadModel", "decoder", gpt2),
         Model("llama", "LlamaForCausalLM", "decoder", grouped),
         Model("mistral", "MistralForCausalLM", "decoder", _with(grouped, sliding_window=3)),

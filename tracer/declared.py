@@ -6,6 +6,7 @@ Reads models with `getattr` alone, and never trusts what it finds: an attribute 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from fractions import Fraction
 from functools import lru_cache
 from types import FunctionType
 from typing import Any, NamedTuple
@@ -180,7 +181,7 @@ def axes_of(model: Any) -> dict[str, str]:
 _CONFIG_FIELDS = {
     "C": ("hidden_size", "n_embd", "d_model"),
     "H": ("num_attention_heads", "n_head", "num_heads"),
-    "G": ("num_key_value_heads", "n_kv_head"),
+    "G": ("num_key_value_heads", "n_kv_head", "num_kv_heads"),
     "D": ("head_dim", "d_kv"),
     "M": ("intermediate_size", "n_inner", "ffn_dim", "d_ff", "d_mlp"),
     "V": ("vocab_size",),
@@ -210,7 +211,26 @@ def _sizes_of_config(config: Any) -> dict[str, int]:
                 found.setdefault(symbol, value)
     if {"C", "H"} <= found.keys() and "D" not in found and found["C"] % found["H"] == 0:
         found["D"] = found["C"] // found["H"]
-    return found
+    if "G" in found and found["G"] == found.get("H"):
+        del found["G"]  # one for each head: no groups
+    if "G" not in found and _attribute(config, "multi_query") is True:
+        found["G"] = 1
+    if found.get("M") == found.get("C", 0) * (times := _attribute(config, "expand") or 0):
+        found["M/C"] = times
+    return {**found, **_rotary(config, found.get("D", 0))}
+
+
+def _rotary(config: Any, size: int) -> dict[str, int]:
+    """Return the parts of a head that rotary positions turn and leave, where a config says so: `{"D/4": 2, "3D/4": 6}`."""
+    rope = _attribute(config, "rope_parameters")
+    said = [_attribute(config, name) for name in ("partial_rotary_factor", "rotary_pct", "rotary_dim")]
+    said.append(rope.get("partial_rotary_factor") if isinstance(rope, Mapping) else None)
+    value = next((v for v in said if isinstance(v, int | float) and v > 0), 0)
+    turned = value if isinstance(value, int) and value > 1 else int(size * value)
+    if not 0 < turned < size:
+        return {}
+    parts = (Fraction(n, size) for n in (turned, size - turned))
+    return {f"{p.numerator if p.numerator > 1 else ''}D/{p.denominator}": int(p * size) for p in parts}
 
 
 def has(module: torch.nn.Module, name: str) -> bool:

@@ -299,6 +299,7 @@ def _place_ones(
             _shares(len(run), len(slots)),
             key=lambda share: _score(step.space, run, share, slots, groups, written, (following, later)),
         )
+        unclear = False
         for j in slots:
             mine, run = run[: best[0]], run[best[0] :]
             best = best[1:]
@@ -306,6 +307,9 @@ def _place_ones(
                 groups[j] = sorted([*groups.get(j, []), *mine], key=lambda u: u[0])
                 if _mixed(step.space, groups[j]) and written[j] != "-1" and "*" not in (written[j] or ""):
                     groups[j] = [(mine[0][0], step.space.fresh(new[j]))]  # one size for a merge of such axes?
+                    unclear = True
+        if unclear:  # then its neighbours may have got too little: (B T) here is B there
+            groups.update((j, [(groups[j][0][0], step.space.fresh(1))]) for j in slots if j in groups and new[j] == 1)
 
 
 def _shares(count: int, slots: int) -> list[tuple[int, ...]]:

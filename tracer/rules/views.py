@@ -1,5 +1,6 @@
 """Rules for operations that rearrange axes: views, joins, cuts, repeats."""
 
+from itertools import accumulate, pairwise
 from typing import Any
 
 from ..naming import number
@@ -204,10 +205,15 @@ def _cut(step: Step, x: Tensor, whole: Axis, sizes: list[int]) -> Axes:
             return [Axis(space.scaled(term, 1, n))] * n
         if term.var and not x.constant:
             return [Axis(space.scaled(term, 1, n))] * n
-    joined = [] if x.constant or space.is_data(whole.term) else space.pieces(whole.term)
-    if [t.size for t in joined] == sizes:
-        return [Axis(t) for t in joined]
-    return step.fresh(sizes)
+    ends = list(accumulate(sizes, initial=0))
+    return [taken_from(step, x, whole, first, last) for first, last in pairwise(ends)]
+
+
+def taken_from(step: Step, x: Tensor, whole: Axis, first: int, last: int) -> Axis:
+    """Return the axis of entries `first` to `last - 1`; data axes get no new names."""
+    space = step.space
+    joint = None if x.constant or space.is_data(whole.term) else space.joint(whole.term, first, last)
+    return Axis(joint or space.slice(whole.term, first, last))
 
 
 @rule("unbind")
@@ -258,6 +264,8 @@ def sliced(step: Step, x: Tensor, axis: Axis, start: Any, stop: Any, stride: Any
     if length >= 0 and 2 * length == n and not x.constant and _half(first, last, by, n):
         if not step.space.is_data(axis.term) and not step.space.has_part(axis.term, length):
             return Axis(step.space.scaled(axis.term, 1, 2))
+    if length > 0 and by == 1 and length < n:
+        return taken_from(step, x, axis, first, last)
     return step.fresh([max(length, 0)])[0]
 
 
