@@ -17,7 +17,7 @@ from ..naming import POSITIONS, Space, Sum, Sym, Term, Var, number
 from ..speech import say
 from .core import UNIT, Axes, Axis, Step
 
-__all__ = ["merged", "regroup", "written_sizes"]
+__all__ = ["entries", "merged", "regroup", "written_sizes"]
 
 Written = list[str | None]
 """The text of each new size in the user's code, None where it is not known."""
@@ -424,3 +424,13 @@ def _texts(literals: tuple[str, ...]) -> list[str] | None:
             return None
         texts += [ast.unparse(n) for n in nodes]
     return texts
+
+
+def entries(step: Step) -> list[ast.expr]:
+    """Return the entries of a first argument that is written as a list or tuple: the two of `stack([x, y], -1)`."""
+    try:
+        node = ast.parse(step.literals[0], mode="eval").body
+    except (SyntaxError, ValueError, IndexError):
+        return []
+    plain = isinstance(node, ast.Tuple | ast.List) and not any(isinstance(n, ast.Starred) for n in node.elts)
+    return node.elts if plain else []  # type: ignore[attr-defined]
