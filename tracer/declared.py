@@ -151,13 +151,23 @@ def match_axes(
 
 
 _IDS = frozenset(("input_ids", "ids", "idx", "tokens"))
+_BY_NAME = {
+    ("pixel_values", 4): "B R Y X",
+    ("input_features", 3): "B ? ?",  # mel bands first, or frames first: models differ
+    ("input_values", 2): "B ?",
+    ("input_values", 3): "B ? ?",
+}
+"""Inputs that are no ids: (name, number of axes) -> axes, as models of images and of speech have them."""
 
 
 def default_axes(inputs: Sequence[Input]) -> list[tuple[torch.Tensor, str]]:
-    """Return what ids have where nothing is said: `B T`, and for an encoder's beside a decoder's `B S`."""
+    """Return what inputs have where nothing is said: ids `B T`, or `B S` beside a decoder's; images `B R Y X`."""
+    named = [(i.tensor, text) for i in inputs if (text := _BY_NAME.get((i.name, i.tensor.dim())))]
+    return named + _axes_of_ids(inputs)
+
+
+def _axes_of_ids(inputs: Sequence[Input]) -> list[tuple[torch.Tensor, str]]:
     ids = [i for i in inputs if _rank_two_integers(i.tensor)]
-    if not ids:
-        return []
     decoder = [i for i in ids if i.name.startswith(("decoder_", "tgt")) and i.name != "decoder_attention_mask"]
     rest = [i for i in ids if i not in decoder]
     first = next((i for i in rest if i.positional), None)
@@ -188,6 +198,8 @@ _CONFIG_FIELDS = {
     "E": ("num_local_experts", "n_expert"),
     "K": ("num_experts_per_tok",),
     "L": ("num_hidden_layers", "n_layer"),
+    "P": ("patch_size",),
+    "R": ("num_channels",),
 }
 """Size -> the fields of a config that hold it, in the words of Hugging Face and of GPT-2's code."""
 

@@ -110,7 +110,7 @@ class _Namer:
         shapes = tuple([facts[r.fact][1] for r in outs])
         step = Step(
             self.space, call.name, self._view(args), {k: self._view(v) for k, v in kwargs}, shapes,
-            site.literals if site else (),
+            site.literals if site else (), site.source.code if site else "",
         )  # fmt: skip
         results = self._apply(step)
         given = [self.tensors[f] for f in inputs]

@@ -121,6 +121,7 @@ class Space:
         self._options: dict[int, tuple[Term, ...]] = {}
         self._open: list[Var] = []  # axes of parameters, named at the end by their only option
         self._cut: list[Var] = []  # slices of axes
+        self._attending: list[Term] = []  # axes that are compared with themselves
         self._declare(sizes)
 
     def _declare(self, sizes: Mapping[str, int]) -> None:
@@ -132,6 +133,9 @@ class Space:
         if {"G", "H"} <= known.keys() and 1 < known["G"] < known["H"] and known["H"] % known["G"] == 0:
             self._split["H"] = ("G", "H/G")
             known["H/G"] = known["H"] // known["G"]
+        if {"Y/P", "X/P"} <= known.keys():
+            self._split["N"] = ("Y/P", "X/P")
+            known["N"] = known["Y/P"] * known["X/P"]
         self._joined = {pair: whole for whole, pair in self._split.items()}
 
     # ------------------------------------------------------------ making terms
@@ -180,6 +184,30 @@ class Space:
         var = self.walk(term).var
         if var is not None:
             var.options = None
+
+    def patches(self, axes: Sequence[Term], edges: Sequence[int], counts: Sequence[int]) -> list[Term]:
+        """Return the axes (Y/P, X/P) of an image cut into patches of the declared edge, or none."""
+        names = [self.name(t) for t in axes]
+        whole = [e * n for e, n in zip(edges, counts, strict=True)]
+        if names != ["Y", "X"] or {*edges} != {self.sizes.get("P")} or whole != [t.size for t in axes]:
+            return []
+        self._declare({**self.sizes, "Y/P": counts[0], "X/P": counts[1]})
+        return [self.sym(f"{name}/P", n) for name, n in zip(names, counts, strict=True)]
+
+    def attend(self, query: Term, key: Term) -> None:
+        """Scores of an axis with itself: positions that look at positions, named T at the end if nothing else is."""
+        query, key = self.walk(query), self.walk(key)
+        if query.var and query.var is key.var:
+            self._attending.append(query)
+
+    def _name_positions(self) -> None:
+        """Call an axis that attends to itself T, or S beside a decoder's T, if the batch is known and it is the only one."""
+        found = {t.var for t in map(self.walk, self._attending) if t.var}
+        free = [s for s in "TS" if s not in self.seen and s not in self.sizes]
+        if len(found) == 1 and free and "B" in self.seen:
+            (var,) = found
+            if not (var.feature or var.mixed or var.options):
+                var.bound = self.sym(free[0], var.size)
 
     def product(self, terms: Iterable[Term]) -> Term:
         """Multiply axes in order: `(B T)`."""
@@ -238,6 +266,12 @@ class Space:
         if var and len(found) == 1:
             var.bound = found[0][0]
         return found[0][1]
+
+    def after_numbers(self, term: Term) -> tuple[int, int]:
+        """Return first and last + 1 of what follows the bare numbers of a sum: the N of `1+N`."""
+        parts = _parts(self.walk(term))
+        count = next((i for i, p in enumerate(parts) if p.atoms), 0)
+        return sum(p.size for p in parts[:count]), term.size
 
     def _joint(self, term: Term, first: int, last: int) -> Term | None:
         if not self._is_sum(term) and (term.num == 1 or term.den > 1):
@@ -368,7 +402,7 @@ class Space:
     def _data_atom(self, a: Atom) -> bool:
         if isinstance(a, Sum):
             return all(self.is_data(p) or not p.atoms for p in a.parts)
-        return isinstance(a, Sym) and a.name in DATA
+        return isinstance(a, Sym) and a.name.partition("/")[0] in DATA
 
     # ------------------------------------------------------------ solving
 
@@ -477,6 +511,7 @@ class Space:
     def solve(self) -> None:
         """After the pass: give each variable its only option, and solve the equations until nothing moves."""
         self._solve_equations()
+        self._name_positions()
         for known in self._open:
             v = self.walk(Term(1, 1, (known,))).var
             if v is not None and (only := self._only(v)):

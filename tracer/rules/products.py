@@ -303,6 +303,7 @@ def _sdpa(step: Step) -> list[Axes]:
         scores = [*batch, q.axes[-2], k.axes[-2]]
         step.broadcast([made(scores), mask])
     warn_of_heads(step, q.axes[-2].term, k.axes[-2].term)
+    step.space.attend(q.axes[-2].term, k.axes[-2].term)
     return [[*batch, q.axes[-2], v.axes[-1]]]
 
 

@@ -133,9 +133,12 @@ def _repeat(step: Step) -> list[Axes]:
 def _repeat_interleave(step: Step) -> list[Axes]:
     x, times = step.tensor(), step.arg(1, "repeats")
     d = 0 if x.rank == 1 else step.dim(2, x.rank)
-    new = (
-        merged(step, [x.axes[d], *step.fresh([times])]) if isinstance(times, int) else step.fresh([step.outs[0][d]])[0]
-    )
+    new = step.fresh([step.outs[0][d]])[0]
+    if isinstance(times, int):
+        written = step.literals[1].rpartition("=")[2] if len(step.literals) > 1 else ""
+        features = 1 < x.rank == d + 1 and not step.space.is_data(x.axes[d].term)
+        factor = [Axis(number(times))] if features and written.isdigit() else step.fresh([times])
+        new = Axis(step.space.product(a.term for a in (x.axes[d], *factor)))
     return [[*x.axes[:d], new, *x.axes[d + 1 :]]]
 
 
@@ -244,7 +247,9 @@ def _cut(step: Step, x: Tensor, whole: Axis, sizes: list[int]) -> Axes:
 def taken_from(step: Step, x: Tensor, whole: Axis, first: int, last: int) -> Axis:
     """Return the axis of entries `first` to `last - 1`; data axes get no new names."""
     space = step.space
-    joint = None if x.constant or space.is_data(whole.term) else space.joint(whole.term, first, last)
+    joint = None if x.constant else space.joint(whole.term, first, last)
+    if joint is not None and space.is_data(whole.term) and (first, last) != space.after_numbers(whole.term):
+        joint = None  # S+T cut at T, where S is as large?
     return Axis(joint or space.slice(whole.term, first, last))
 
 
@@ -284,7 +289,7 @@ def sliced(step: Step, x: Tensor, axis: Axis, start: Any, stop: Any, stride: Any
     if open_ended and by == 1:
         return axis
     if start == -1 and stop is None and by == 1:
-        return UNIT if n > 1 else step.fresh([1])[0]  # `-1:` or `-n:`
+        return UNIT if n > 1 and "-1:" in step.code else step.fresh([1])[0]  # `-1:` or `-n:`
     if length == n and by == 1 and not x.constant:
         return axis
     if length >= 0 and 2 * length == n and not x.constant and _half(first, last, by, n):

@@ -25,7 +25,11 @@ def _conv(step: Step) -> list[Axes]:
         out = step.meet(channels, out)  # one filter for each channel
     if bias is not None:
         out = step.meet(out, bias.axes[0])
-    return [[*x.axes[: -spatial - 1], out, *_positions(step, x, spatial)]]
+    positions = _positions(step, x, spatial)
+    if spatial == 2 and _pair(step.arg(3, "stride", 1)) == weight.shape[2:] and not any(_pair(step.arg(4, "padding", 0))):
+        patches = space.patches([a.term for a in x.axes[-2:]], weight.shape[2:], step.outs[0][-2:])
+        positions = [Axis(t) for t in patches] or positions
+    return [[*x.axes[: -spatial - 1], out, *positions]]
 
 
 @rule("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
