@@ -542,13 +542,13 @@ class Space:
             for whole, parts, num, den in ((a, b, n, d), (b, a, d, n)):
                 if whole.var is None and len(parts.atoms) == 1 and isinstance(parts.atoms[0], Var):
                     return self._bind(parts.atoms[0], Term(num, den, whole.atoms))
-            return False
+            return self._solve_scaled(a, b) or self._solve_scaled(b, a)
         known, unknown = (a, b) if not any(isinstance(x, Var) for x in a.atoms) else (b, a)
         if any(isinstance(x, Var) for x in known.atoms):
             if a.var or b.var:
                 var, other = (a.var, b) if a.var else (b.var, a)
-                options = [o for o in (var.options or ()) if self._fits(self.expand(o), other)] if var else []
-                if var and len(options) == 1:
+                options = [o for o in (var.options or ()) if self._is_sum(o) or self._fits(self.expand(o), other)]
+                if len(options) == 1 and not self._is_sum(options[0]):
                     var.bound = options[0]
                     return self._solve_equation(self.expand(a), self.expand(b))
             return False
@@ -561,6 +561,22 @@ class Space:
                     return False
                 atom.bound = run
         return True
+
+    def _solve_scaled(self, whole: Term, scaled: Term) -> bool:
+        """C = 2(p q), where a rotation cut q in halves: 2q is one axis if that alone fits."""
+        if whole.num != whole.den or scaled.den != 1 or any(isinstance(a, Var) for a in whole.atoms):
+            return False
+        found = []
+        for i, atom in enumerate(scaled.atoms):
+            if isinstance(atom, Var):
+                double = Var(atom.size * scaled.num, None, atom.feature)
+                trial = Term(1, 1, (*scaled.atoms[:i], double, *scaled.atoms[i + 1 :]))
+                found += [(atom, double, trial)] if self._fits(whole, trial) else []
+        if len(found) != 1:
+            return False
+        atom, double, trial = found[0]
+        atom.bound = Term(1, scaled.num, (double,))
+        return self._solve_equation(whole, trial)
 
     def _fits(self, known: Term, unknown: Term) -> list[tuple[Atom, Term]] | None:
         """Pair each atom of `unknown` with the run of `known` atoms of its size, or None."""
@@ -595,7 +611,7 @@ class Space:
         if not words:
             return str(term.size)
         if len(words) == 1:
-            word = words[0] if term.num == term.den == 1 or "+" not in words[0] else f"({words[0]})"
+            word = words[0] if term.num == term.den == 1 or not {"+", "/"} & {*words[0]} else f"({words[0]})"
             return f"{term.num if term.num > 1 else ''}{word}{f'/{term.den}' if term.den > 1 else ''}"
         count = [str(term.num)] if term.num > 1 else []
         return f"({' '.join(count + words)})" + (f"/{term.den}" if term.den > 1 else "")

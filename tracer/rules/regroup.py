@@ -39,7 +39,8 @@ def regroup(step: Step, old: Axes, new: tuple[int, ...], written: Written, *, co
             found = [[((olds[0], k), step.space.fresh(new[j]))] for k, j in enumerate(where)]
         groups.update(zip(where, found, strict=True))
         ones += small
-    _place_ones(step, sorted(ones, key=lambda u: u[0]), new, groups, written)
+    bare = [i for i, a in enumerate(old) if a.size == 1 and not step.space.walk(a.term).atoms]
+    _place_ones(step, sorted(ones, key=lambda u: u[0]), bare, new, groups, written)
     for j, group in groups.items():
         before, text = groups.get(j - 1, []), written[j - 1] if j else None
         if before and (len(before) > 1 or "*" in (text or "")) and _hides_one(step.space, group):
@@ -274,9 +275,12 @@ def _check_merge(step: Step, terms: list[Term]) -> None:
 
 
 def _place_ones(
-    step: Step, ones: list[Unit], new: tuple[int, ...], groups: dict[int, list[Unit]], written: Written
+    step: Step, ones: list[Unit], bare: list[int], new: tuple[int, ...], groups: dict[int, list[Unit]], written: Written
 ) -> None:
-    """Give each named unit of size 1 a new axis of size 1 in its gap, or its place in a neighbouring group."""
+    """Give each named unit of size 1 a new axis of size 1 in its gap, or its place in a neighbouring group.
+
+    `bare`: the old axes of size 1 that have no name to give.
+    """
     big = sorted(groups)
     while ones:
         last = max((j for j in big if groups[j][0][0] < ones[0][0]), default=-1)
@@ -292,6 +296,8 @@ def _place_ones(
             free = [j for j in range(last + 1, following) if written[j] != "1"]
             slots = [j for j in (last, *free, following) if j in groups or j in free]
             vague = any(written[j] is None for j in free) or any(t.var is not None for _, t in run)
+            start, end = groups[last][-1][0][0] if last >= 0 else -1, groups[following][0][0][0] if following in groups else 99
+            vague = vague or any(start < i < end for i in bare)
             if free and len(free) != len(run) and vague:
                 groups.update((j, [(run[0][0], step.space.fresh(new[j]))]) for j in slots)
                 continue  # neither sizes nor text tell which is which

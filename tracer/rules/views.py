@@ -1,5 +1,6 @@
 """Rules for operations that rearrange axes: views, joins, cuts, repeats."""
 
+import re
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -292,7 +293,8 @@ def sliced(step: Step, x: Tensor, axis: Axis, start: Any, stop: Any, stride: Any
         return UNIT if n > 1 and "-1:" in step.code else step.fresh([1])[0]  # `-1:` or `-n:`
     if length == n and by == 1 and not x.constant:
         return axis
-    if length >= 0 and 2 * length == n and not x.constant and _half(first, last, by, n):
+    halved = by == 2 or step.space.walk(axis.term).var is None or re.search(r"// ?2\b|half", step.code)
+    if halved and length >= 0 and 2 * length == n and not x.constant and _half(first, last, by, n):
         if not step.space.is_data(axis.term) and not step.space.has_part(axis.term, length):
             return Axis(step.space.scaled(axis.term, 1, 2))
     if length > 0 and by == 1 and length < n:

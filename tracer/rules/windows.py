@@ -26,7 +26,8 @@ def _conv(step: Step) -> list[Axes]:
     if bias is not None:
         out = step.meet(out, bias.axes[0])
     positions = _positions(step, x, spatial)
-    if spatial == 2 and _pair(step.arg(3, "stride", 1)) == weight.shape[2:] and not any(_pair(step.arg(4, "padding", 0))):
+    padded = step.arg(4, "padding", 0) not in (0, (0, 0), "valid")
+    if spatial == 2 and _pair(step.arg(3, "stride", 1)) == weight.shape[2:] and not padded:
         patches = space.patches([a.term for a in x.axes[-2:]], weight.shape[2:], step.outs[0][-2:])
         positions = [Axis(t) for t in patches] or positions
     return [[*x.axes[: -spatial - 1], out, *positions]]
