@@ -167,7 +167,8 @@ MODELS: dict[str, Model] = {
         Model("gptj", "GPTJForCausalLM", "decoder", _with(gpt2, rotary_dim=lambda s: s.D // 4 * 2)),
         Model("gpt_bigcode", "GPTBigCodeForCausalLM", "decoder", gpt2),
         Model("codegen", "CodeGenForCausalLM", "decoder", _with(gpt2, rotary_dim=lambda s: s.D // 2, n_head=lambda s: s.H // 4 * 4, n_embd=lambda s: s.H // 4 * 4 * s.D)),
-        Model("openai-gpt", "OpenAIGPTLMHeadModel", "decoder", gpt2),
+        Model("openai-gpt", "OpenAIGPTLMHeadModel", "decoder", lambda s: {
+            k: v for k, v in gpt2(s).items() if k != "n_inner"}),
         Model("llama", "LlamaForCausalLM", "decoder", grouped),
         Model("mistral", "MistralForCausalLM", "decoder", _with(grouped, sliding_window=3)),
         Model("qwen2", "Qwen2ForCausalLM", "decoder", grouped),

@@ -22,6 +22,8 @@ VIEW_LIKE = frozenset(
     "view reshape transpose permute contiguous swapaxes movedim mT T t unsqueeze squeeze flatten clone".split()
 )
 """Operations after which a tensor still is "q" to a reader."""
+TRANSPOSED = frozenset({"t", "T", "mT", "transpose"})
+"""Operations after which a parameter still is one: `x @ weight.T` is a learned map."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,8 @@ class _Namer:
         names = self._assigned(site, len(outs))
         for ref, axes, name in zip(outs, results, names, strict=True):
             owner = name or (given[0].owner if given and call.name in VIEW_LIKE else None)
-            self._made(ref.fact, axes, constant, owner, name)
+            role = given[0].role if given and call.name in TRANSPOSED else ""
+            self._made(ref.fact, axes, constant, owner, name, role)
         for text in step.notices:
             self.notices.append((site, module, text))
         return inputs
@@ -149,7 +152,9 @@ class _Namer:
                 out.append([a if a.size == n else step.fresh([n])[0] for a, n in zip(axes, shape, strict=True)])
         return out
 
-    def _made(self, fact: int, axes: list[Axis], constant: bool, owner: str | None, name: str | None) -> None:
+    def _made(
+        self, fact: int, axes: list[Axis], constant: bool, owner: str | None, name: str | None, role: str
+    ) -> None:
         number, shape, _, _, _, dtype, _ = self.log.facts[fact]
         text = self.log.given.get(fact)
         if text is not None:
@@ -163,7 +168,7 @@ class _Namer:
         else:
             self.latest[number] = name
         self.variables[fact] = name
-        self.tensors[fact] = Tensor(shape, axes, constant=constant, owner=owner or name, dtype=str(dtype))
+        self.tensors[fact] = Tensor(shape, axes, constant=constant, owner=owner or name, role=role, dtype=str(dtype))
 
     def _read(self, fact: int, text: str, shape: tuple[int, ...]) -> list[Term]:
         try:

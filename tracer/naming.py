@@ -542,7 +542,7 @@ class Space:
             for whole, parts, num, den in ((a, b, n, d), (b, a, d, n)):
                 if whole.var is None and len(parts.atoms) == 1 and isinstance(parts.atoms[0], Var):
                     return self._bind(parts.atoms[0], Term(num, den, whole.atoms))
-            return self._solve_scaled(a, b) or self._solve_scaled(b, a)
+            return any(solve(*pair) for solve in (self._solve_scaled, self._solve_counted) for pair in ((a, b), (b, a)))
         known, unknown = (a, b) if not any(isinstance(x, Var) for x in a.atoms) else (b, a)
         if any(isinstance(x, Var) for x in known.atoms):
             if a.var or b.var:
@@ -577,6 +577,22 @@ class Space:
         atom, double, trial = found[0]
         atom.bound = Term(1, scaled.num, (double,))
         return self._solve_equation(whole, trial)
+
+    def _solve_counted(self, whole: Term, parts: Term) -> bool:
+        """3(H D) = (p q r), a view of all heads of q, k and v: one of the parts is the 3, if that alone fits."""
+        if parts.num != parts.den or whole.den != 1 or any(isinstance(a, Var) for a in whole.atoms):
+            return False
+        plain = Term(1, 1, whole.atoms)
+        rest = [
+            (atom, Term(1, 1, parts.atoms[:i] + parts.atoms[i + 1 :]))
+            for i, atom in enumerate(parts.atoms)
+            if isinstance(atom, Var) and atom.size == whole.num
+        ]
+        found = [(atom, others) for atom, others in rest if self._fits(plain, others)]
+        if len(found) != 1:
+            return False
+        found[0][0].bound = number(whole.num)
+        return self._solve_equation(plain, found[0][1])
 
     def _fits(self, known: Term, unknown: Term) -> list[tuple[Atom, Term]] | None:
         """Pair each atom of `unknown` with the run of `known` atoms of its size, or None."""

@@ -136,7 +136,8 @@ def _repeat_interleave(step: Step) -> list[Axes]:
     d = 0 if x.rank == 1 else step.dim(2, x.rank)
     new = step.fresh([step.outs[0][d]])[0]
     if isinstance(times, int):
-        written = step.literals[1].rpartition("=")[2] if len(step.literals) > 1 else ""
+        at = 1 - (len(step.args) + len(step.kwargs) - len(step.literals))  # 0 in x.repeat_interleave(2, 3)
+        written = step.literals[at].rpartition("=")[2] if 0 <= at < len(step.literals) else ""
         features = 1 < x.rank == d + 1 and not step.space.is_data(x.axes[d].term)
         factor = [Axis(number(times))] if features and written.isdigit() else step.fresh([times])
         new = Axis(step.space.product(a.term for a in (x.axes[d], *factor)))
