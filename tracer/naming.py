@@ -512,17 +512,24 @@ class Space:
         """After the pass: give each variable its only option, and solve the equations until nothing moves."""
         self._solve_equations()
         self._name_positions()
+        waiting = self._unsolved()
         for known in self._open:
             v = self.walk(Term(1, 1, (known,))).var
             if v is not None and (only := self._only(v)):
                 v.bound = only
-                self._solve_equations()
+                if v in waiting:
+                    self._solve_equations()
+                    waiting = self._unsolved()
         for var in self._cut:
             if var.bound is None and var.piece is not None:
                 whole, first, last = var.piece
                 part = self.scaled(whole, last - first, whole.size)
                 if self.name(part) in self.sizes:
                     var.bound = part
+
+    def _unsolved(self) -> set[Atom]:
+        """Return every atom that an equation mentions, so that one without news is not tried again."""
+        return {a for pair in self._equations for t in pair for a in self.walk(t).atoms}
 
     def _solve_equations(self) -> None:
         moved = True
