@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from .records import Log, Memory, Ref
 
-__all__ = ["PLAIN", "DisableTorchFunction", "Ledger"]
+__all__ = ["PLAIN", "DisableTorchFunction", "Entry", "Ledger", "Made"]
 
 PLAIN = frozenset((Tensor, nn.Parameter))
 """Types that can be asked at once; others go the careful way."""
@@ -22,8 +22,16 @@ PLAIN = frozenset((Tensor, nn.Parameter))
 DisableTorchFunction = torch._C.DisableTorchFunction
 """Inside it, no mode and no subclass sees what is asked of a tensor."""
 
+Entry = tuple["weak[Tensor]", Ref, int | None, int | None]
+"""What is known of a live tensor: its latest fact, and the address and the number of its storage at that fact."""
+
+Made = tuple[tuple[Ref, ...], tuple[Memory | None, ...]]
+"""The outputs of an operation, and how each came to its memory."""
+
 _KEPT_ELEMENTS = 64
 _REFS = Ref._pool
+_NEW: tuple[Memory] = ("new",)
+_VIEW: tuple[Memory] = ("view",)
 _lock = RLock()
 
 
@@ -34,10 +42,9 @@ class Ledger:
         """`introduce` is told of each tensor that the run did not make, with the number of its first fact."""
         self.facts, self.values = log.facts, log.values
         self.keep_values, self.introduce = keep_values, introduce
-        self.known: dict[int, tuple[weak[Tensor], Ref]] = {}
+        self.known: dict[int, Entry] = {}
         self.outside: dict[int, tuple[weak[Tensor], int]] = {}
         """storage address -> a tensor from outside the run, and its storage's number"""
-        self.tensors = self.storages = 0
 
     def close(self) -> None:
         """Forget the tensors, and whom to tell of them (a cycle that only the garbage collector would find)."""
@@ -52,89 +59,100 @@ class Ledger:
 
     def ref(self, t: Tensor) -> Ref:
         """Return the latest fact of a tensor; one that the run did not make gets its first."""
+        return self.entry(t)[1]
+
+    def entry(self, t: Tensor) -> Entry:
+        """Return what is known of a tensor; one that the run did not make gets its first fact."""
         entry = self.known.get(id(t))
-        if entry is not None and entry[0]() is t:
-            return entry[1]
+        if entry is None or entry[0]() is not t:
+            self.introduce(t, self.first(t))
+            entry = self.known[id(t)]
+        return entry
+
+    def first(self, t: Tensor) -> int:
+        """Write down a tensor that the run did not make; return the number of its first fact."""
+        live, number = weak(t), len(self.facts)
         try:
             if type(t) not in PLAIN:
                 raise TypeError
-            shape, stride, offset, address = tuple(t.shape), t.stride(), t.storage_offset(), t.untyped_storage()._cdata
+            shape, stride, offset, address = t.shape, t.stride(), t.storage_offset(), t.untyped_storage()._cdata
             dtype, device = t.dtype, t.device
         except Exception:  # vmap, sparse and nested tensors raise when asked, with several types
             shape, stride, offset, address, dtype, device = _ask(t)
-        storage, live = None, weak(t)
-        if address is not None:
-            found = self.outside.get(address)
-            if found is None or _address(found[0]()) != address:
-                found = self.outside[address] = live, self.storages
-                self.storages += 1
-            storage = found[1]
-        facts = self.facts
-        number = len(facts)
-        facts.append((self.tensors, shape, stride, offset, storage, dtype, device))
-        self.tensors += 1
+        storage: int | None = None if address is None else number
+        if address in self.outside:
+            other, owner = self.outside[address]
+            if _address(other()) == address:
+                storage = owner
+        if storage == number:
+            self.outside[address] = live, number
+        self.facts.append((number, shape, stride, offset, storage, dtype, device))
+        self.known[id(t)] = live, _ref(number), address, storage
         if self.keep_values:
             self._keep(t, number)
-        ref = _REFS[number] if number < len(_REFS) else _more(number)
-        self.known[id(t)] = live, ref
-        self.introduce(t, number)
-        return ref
+        return number
 
-    def output(self, out: Tensor, inputs: Sequence[Tensor], writes: bool) -> tuple[Ref, Memory | None]:
-        """Write down what an operation gave; `inputs` are its own. Return the new fact and its kind of memory."""
-        key, facts, storage = id(out), self.facts, self.storages
-        entry = self.known.get(key)
+    def output(self, out: Tensor, inputs: Sequence[Entry], writes: bool) -> Made:
+        """Write down the one tensor that an operation gave; `inputs` are its own."""
+        known, facts, memory = self.known, self.facts, _NEW
+        entry = known.get(id(out))
         if type(out) not in PLAIN or (entry is not None and entry[0]() is out):
             return self._special(out, inputs, writes)
-        memory: Memory = "new"
+        number = len(facts)
+        storage: int | None = number
         try:
             address = out.untyped_storage()._cdata
-            for t in inputs:
-                if t.untyped_storage()._cdata == address:
-                    memory, storage = "view", facts[self.known[id(t)][1].fact][4]
+            for _, _, other, owner in inputs:
+                if other == address:
+                    memory, storage = _VIEW, owner
                     break
-            facts.append(
-                (self.tensors, tuple(out.shape), out.stride(), out.storage_offset(), storage, out.dtype, out.device)
-            )
+            facts.append((number, out.shape, out.stride(), out.storage_offset(), storage, out.dtype, out.device))
         except Exception:
             return self._special(out, inputs, writes)
-        self.tensors += 1
-        if memory == "new":
-            self.storages = storage + 1
-        number = len(facts) - 1
-        ref = _REFS[number] if number < len(_REFS) else _more(number)
-        self.known[key] = weak(out), ref
         if self.keep_values:
             self._keep(out, number)
-        return ref, memory
+        try:
+            ref = _REFS[number]
+        except IndexError:
+            ref = _ref(number)
+        known[id(out)] = weak(out), ref, address, storage
+        return ref.alone, memory
 
-    def _special(self, out: Tensor, inputs: Sequence[Tensor], writes: bool) -> tuple[Ref, Memory | None]:
+    def described(self, t: Tensor, dtype: torch.dtype, device: torch.device) -> Ref:
+        """Write down a tensor that stands for one inside an operation; numbers have the type of what came out of it."""
+        number = len(self.facts)
+        dtype = dtype if t.is_floating_point() else t.dtype
+        self.facts.append((number, t.shape, t.stride(), t.storage_offset(), None, dtype, device))
+        self.known[id(t)] = weak(t), _ref(number), None, None
+        return _ref(number)
+
+    def _special(self, out: Tensor, inputs: Sequence[Entry], writes: bool) -> Made:
         """As `output`, for a tensor that is known already, and for one that may not answer."""
         shape, stride, offset, address, dtype, device = _ask(out)
-        old = self.find(out)
+        old = self.known.get(id(out))
+        if old is not None and old[0]() is not out:
+            old = None
         memory: Memory | None = None
-        storage = None if old is None else self.facts[old.fact][4]
-        if old is not None and any(t is out for t in inputs):
+        storage = None if old is None else old[3]
+        if old is not None and any(e[0] is old[0] for e in inputs):
             memory = "in-place" if writes else "same"
-            others = [t for t in inputs if t is not out and writes and _address(t) == address]
-            if others and address is not None:  # x.data = y: x has y's memory from now on
-                storage = self.facts[self.ref(others[0]).fact][4]
+            if writes and address is not None:  # x.data = y: x has y's memory from now on
+                storage = next((e[3] for e in inputs if e[0] is not old[0] and e[2] == address), storage)
         elif address is not None:
-            addresses = [_address(t) for t in inputs]
+            addresses = [e[2] for e in inputs]
             if address in addresses:
-                memory, storage = "view", self.facts[self.ref(inputs[addresses.index(address)]).fact][4]
+                memory, storage = "view", inputs[addresses.index(address)][3]
             elif old is None:
                 memory = None if None in addresses else "new"
-                storage = self.storages
-                self.storages += 1
-        number = self.tensors if old is None else self.facts[old.fact][0]
-        self.tensors += old is None
+                storage = len(self.facts)
+        fact = len(self.facts)
+        number = fact if old is None else self.facts[old[1].fact][0]
         self.facts.append((number, shape, stride, offset, storage, dtype, device))
-        ref = _more(len(self.facts) - 1)
-        self.known[id(out)] = weak(out), ref
+        ref = _ref(fact)
+        self.known[id(out)] = weak(out), ref, address, storage
         if self.keep_values:
             self._keep(out, ref.fact)
-        return ref, memory
+        return ref.alone, (memory,)
 
     def _keep(self, t: Tensor, fact: int) -> None:
         if self.facts[fact][4] is None or t.device.type == "meta" or t.is_complex():
@@ -144,10 +162,11 @@ class Ledger:
                 self.values[fact] = t.detach().cpu().tolist()
 
 
-def _more(number: int) -> Ref:
-    with _lock:  # two threads that add to the pool at once could give two the same number
-        Ref.at(number + 1000)
-        return Ref.at(number)
+def _ref(number: int) -> Ref:
+    if number >= len(_REFS):
+        with _lock:  # two threads that add to the pool at once could give two the same number
+            Ref.at(number + 1000)
+    return _REFS[number]
 
 
 # ------------------------------------------------------------------ the careful way

@@ -3,7 +3,7 @@
 Modules are held by weak reference: code inside a recorded block may make and drop them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from weakref import ref as weak
 
@@ -20,28 +20,32 @@ _SEARCHED = 1000
 class Root:
     """One outermost module: the paths of the modules inside it, and the names and axes of what they own."""
 
-    def __init__(self, module: nn.Module) -> None:
-        self.module = weak(module)
+    def __init__(self, module: nn.Module, meet: Callable[[nn.Module, str], None]) -> None:
+        """`meet` is told of each module that is added, with the prefix of what is inside it."""
+        self.module, self.meet = weak(module), meet
         self.paths: dict[int, str] = {}
-        self.declaring: list[tuple[str, weak[nn.Module]]] = []
+        self.declaring: dict[int, tuple[str, weak[nn.Module]]] = {}
         """modules that may have an `axes` attribute, outermost first, with the prefix of what is inside them"""
-        self._silent: set[type] = set()
+        self._silent: dict[type, bool] = {}
+        """class -> whether it has no `axes` attribute"""
         self._owned: dict[int, tuple[str, str, weak[nn.Module], str]] | None = None
         self._axes: dict[str, str] = {}
         self._asked = 0
-        self._add(module, "")
 
-    def _add(self, module: nn.Module, path: str) -> None:
+    def add(self, module: nn.Module, path: str) -> None:
         """Go through a module and all inside it; of several paths the first stays."""
         paths, kind, members = self.paths, type(module), module.__dict__
         paths[id(module)] = path
-        if kind not in self._silent and not hasattr(kind, "axes"):
-            self._silent.add(kind)
-        if kind not in self._silent or "axes" in members:
-            self.declaring.append((f"{path}." if path else "", weak(module)))
+        dot = f"{path}." if path else ""
+        silent = self._silent.get(kind)
+        if silent is None:
+            silent = self._silent[kind] = not hasattr(kind, "axes")
+        if not silent or "axes" in members:
+            self.declaring[id(module)] = dot, weak(module)
+        self.meet(module, dot)
         for key, part in members["_modules"].items():
             if part is not None and id(part) not in paths:
-                self._add(part, f"{path}.{key}" if path else key)
+                self.add(part, dot + key)
 
     def path(self, module: nn.Module, above: Sequence[tuple[nn.Module, str]]) -> str:
         """Return the path of a module that no module has registered; `above` are those that are running.
@@ -53,7 +57,7 @@ class Root:
             if place is not None:
                 place = place.removeprefix("_modules.")  # a part that was added while running
                 path = f"{prefix}.{place}" if prefix else place
-                self._add(module, path)
+                self.add(module, path)
                 return path
         return above[-1][1] if above else ""
 
@@ -94,7 +98,7 @@ class Root:
     def axes_of(self, name: str, t: Tensor) -> str | None:
         """Return the axes that the outermost module to say so declares for a parameter or buffer."""
         while name not in self._axes and self._asked < len(self.declaring):
-            dot, holder = self.declaring[self._asked]
+            dot, holder = list(self.declaring.values())[self._asked]
             self._asked += 1
             for inner, text in axes_of(holder()).items():
                 self._axes.setdefault(dot + inner, text)

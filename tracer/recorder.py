@@ -7,28 +7,31 @@ catch their own errors: an operation that cannot be recorded must still run.
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from inspect import unwrap
 from operator import index
-from types import FrameType, TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import Any
 from weakref import ref as weak
 
 import torch
 from torch import Tensor, nn
 from torch.compiler import is_dynamo_compiling
-from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
 from .calls import CALLS, READS, call_of, inplace_position
 from .declared import Input, axes_of, bind, checked, default_axes, has, match_axes, sizes_of
 from .errors import AxesError
-from .ledger import PLAIN, DisableTorchFunction, Ledger
+from .ledger import PLAIN, DisableTorchFunction, Entry, Ledger, Made
 from .naming import parse_axes
+from .opened import BOXES
 from .paths import Root
-from .records import Call, Failure, Log, Memory, Ref, Slice
-from .sites import Place, caller_names, is_library, locate, trail
+from .patterns import FUNCTIONS, Group, gather, said_by
+from .records import Call, Failure, Log, Ref, Slice
+from .sites import Place, caller_names, in_layer, is_library, locate, of_einops, outwards, trail
+from .speech import say
 
-__all__ = ["GuestRecorder", "Recorder", "tidy"]
+__all__ = ["GuestRecorder", "Recorder", "set_stack", "stack", "tidy"]
 
 _ATOMS = frozenset(
     (
@@ -45,13 +48,11 @@ _ATOMS = frozenset(
 _LONGEST = 64
 """Longer lists of plain values (data for `torch.tensor`) are kept as their length alone."""
 
-_ALONE: dict[Memory | None, tuple[Memory | None]] = {
-    kind: (kind,) for kind in ("view", "same", "in-place", "new", None)
-}
 _CONSTANT = ("constant", "")
 Frozen = tuple[tuple[Any, ...], tuple[tuple[str, Any], ...]]
 Running = tuple[nn.Module, str, int, bool]
 """A module whose forward runs: its path, the number of its first event, and whether its code is a library's."""
+_OUTSIDE = (None, "", 0, False)
 
 
 class Recorder(TorchFunctionMode):
@@ -65,7 +66,8 @@ class Recorder(TorchFunctionMode):
         self.events = self.log.events
         self.ledger = Ledger(self.log, keep_values, self._introduce)
         self.known = self.ledger.known
-        self.path = ""
+        self.path, self.in_library = "", False
+        """of the module that runs: its path, and whether its code is a library's"""
         self.stack: list[Running] = []
         self.root: Root | None = None
         self.roots: dict[int, Root] = {}
@@ -82,6 +84,8 @@ class Recorder(TorchFunctionMode):
         self.failed: tuple[int, Failure] | None = None
         self.spent: list[Any] = []
         """hooks of compiled modules that have done their work"""
+        self.groups: list[Group] = []
+        """operations that one call of einops ran"""
         self.last: tuple[int, Place | None, tuple[int, ...]] = (-1, None, ())
         """the last event that came through library code, and how far that code was"""
 
@@ -96,7 +100,7 @@ class Recorder(TorchFunctionMode):
             call = call_of(func)
         if call.skip or self.closed:
             return func(*args, **kwargs) if kwargs else func(*args)
-        inputs: list[Tensor] = []
+        inputs: list[Entry] = []
         frozen = self.before(args, kwargs, inputs)
         try:
             out = func(*args, **kwargs) if kwargs else func(*args)
@@ -104,22 +108,27 @@ class Recorder(TorchFunctionMode):
             self.fail(call, frozen, error, sys._getframe(1))
             raise
         self.after(func, call, frozen, inputs, out, sys._getframe(1))
+        if self.expand and call.name in BOXES:
+            self.open(call, args, kwargs or {})
         return out
 
-    def before(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None, inputs: list[Tensor]) -> Frozen:
+    def before(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None, inputs: list[Entry]) -> Frozen:
         """Return the arguments as plain data, read before the call can change them; list their tensors in `inputs`."""
         frozen: list[Any] = []
         known = self.known
         try:
             for a in args:
                 kind = type(a)
-                if kind is Tensor or kind is Parameter:
+                if kind in PLAIN:
                     entry = known.get(id(a))
-                    ref = entry[1] if entry is not None and entry[0]() is a else self.ledger.ref(a)
-                    inputs.append(a)
-                    frozen.append(ref)
+                    if entry is None or entry[0]() is not a:
+                        entry = self.ledger.entry(a)
+                    inputs.append(entry)
+                    frozen.append(entry[1])
+                elif kind in _ATOMS:
+                    frozen.append(a)
                 else:
-                    frozen.append(a if kind in _ATOMS else self._freeze(a, inputs))
+                    frozen.append(self._freeze(a, inputs))
             if kwargs:
                 named = []
                 for k, v in kwargs.items():
@@ -129,11 +138,12 @@ class Recorder(TorchFunctionMode):
             self.lost(error)
         return tuple(frozen), ()
 
-    def _freeze(self, value: Any, inputs: list[Tensor]) -> Any:
+    def _freeze(self, value: Any, inputs: list[Entry]) -> Any:
         kind = type(value)
         if kind in PLAIN or isinstance(value, Tensor):
-            inputs.append(value)
-            return self.ledger.ref(value)
+            entry = self.ledger.entry(value)
+            inputs.append(entry)
+            return entry[1]
         if isinstance(value, tuple | list):
             if len(value) > _LONGEST and not isinstance(value[0], Tensor):
                 return f"{kind.__name__} of {len(value)}"
@@ -147,34 +157,63 @@ class Recorder(TorchFunctionMode):
             return tuple([(k, self._freeze((v,), inputs)[0]) for k, v in value.items()])
         return _plain(value)
 
-    def after(self, func: Any, call: Call, frozen: Frozen, inputs: list[Tensor], out: Any, frame: FrameType) -> None:
+    def after(self, func: Any, call: Call, frozen: Frozen, inputs: list[Entry], out: Any, frame: FrameType) -> None:
         """Write the event of a call that has returned `out`; `frame` called it."""
         try:
-            outs: tuple[Ref, ...]
-            memory: tuple[Memory | None, ...]
             if type(out) is Tensor:
-                ref, how = self.ledger.output(out, inputs, call.inplace)
-                if how == "same" and _writes(func, frozen):
-                    how = "in-place"
-                outs, memory = (ref,), _ALONE[how]
+                outs, memory = self.ledger.output(out, inputs, call.inplace)
+                if memory[0] == "same" and _writes(func, frozen):
+                    memory = ("in-place",)
             else:
                 outs, memory = self._outputs(call, inputs, out)
                 if not outs and call.name not in READS:
                     return
-            place, where = locate(frame)
-            if place is not None and (place.returned or (place.names and (where is not frame or len(place.names) > 1))):
+            place, where = outwards(frame)
+            if where is None:
+                place, where = in_layer(frame)
+            if place is not None and not (place.simple and (self.in_library or where is frame)):
                 place = self._named(place, frame, where, out)
             self.events.append((call, frozen[0], frozen[1], outs, memory, place, self.path, None))
         except Exception as error:
             self.lost(error)
 
-    def _outputs(self, call: Call, inputs: list[Tensor], out: Any) -> tuple[tuple[Ref, ...], tuple[Memory | None, ...]]:
+    def _outputs(self, call: Call, inputs: list[Entry], out: Any) -> Made:
         """Write down the tensors in a result that is not simply one."""
         if out is None and call.inplace and inputs and not call.name.startswith("_"):  # x[0] = 0 returns nothing
-            out = inputs[0]
-        output = self.ledger.output
-        made = [output(t, inputs, call.inplace) for t in _leaves(out) if isinstance(t, Tensor)]
-        return tuple([ref for ref, _ in made]), tuple([how for _, how in made])
+            out = inputs[0][0]()
+        made = [self.ledger.output(t, inputs, call.inplace) for t in _leaves(out) if isinstance(t, Tensor)]
+        return tuple([outs[0] for outs, _ in made]), tuple([memory[0] for _, memory in made])
+
+    def open(self, call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Write down the steps inside the operation that ended just now, run on stand-ins that hold no numbers."""
+        number = len(self.events) - 1
+        if number < 0 or self.events[number][0] is not call:
+            return
+        stand_ins: list[Tensor] = []
+        try:
+            with DisableTorchFunction():
+                args, kwargs = self._stand_in(args, stand_ins), self._stand_in(kwargs, stand_ins)
+            with only(_Inside(self, number)), torch.no_grad():
+                notice = BOXES[call.name](*args, **kwargs)
+            if isinstance(notice, str) and notice:
+                self.note(notice)
+        except Exception as error:
+            del self.events[number + 1 :]
+            self.note(say("{name} could not be opened: {error}", name=call.name, error=str(error) or repr(error)))
+
+    def _stand_in(self, value: Any, made: list[Tensor]) -> Any:
+        """Return arguments with a tensor on the meta device for each tensor, under which the ledger knows the same."""
+        if isinstance(value, Tensor):
+            _, ref, _, storage = self.ledger.entry(value)
+            double = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device="meta")
+            self.known[id(double)] = weak(double), ref, None, storage
+            made.append(double)  # alive until the box is closed: its id must not pass to another tensor
+            return double
+        if isinstance(value, list | tuple):
+            return type(value)([self._stand_in(v, made) for v in value])
+        if isinstance(value, dict):
+            return {k: self._stand_in(v, made) for k, v in value.items()}
+        return value
 
     def fail(self, call: Call, frozen: Frozen, error: Exception, frame: FrameType) -> None:
         """Remember a call that raised, as plain data; it counts only if this exception ends the block."""
@@ -208,20 +247,26 @@ class Recorder(TorchFunctionMode):
     def _named(self, place: Place, frame: FrameType, where: FrameType | None, out: Any) -> Place:
         """Return the site with the names that fit this output, and note what a caller's statement names it."""
         number = len(self.events)
-        if where is not frame and not (self.stack and self.stack[-1][3]):
-            self._follow(place, trail(frame, where), number)
+        if where is not frame and not self.in_library:
+            self._follow(place, *trail(frame, where), number)
         if place.returned:
             names = _fit(caller_names(where, place), out)
             if names:
                 self.log.caller_names[number] = names
         return place.named(_fit(place.names, out)) if len(place.names) > 1 else place
 
-    def _follow(self, place: Place, steps: tuple[int, ...], number: int) -> None:
-        """Of several operations inside one call of library code (einops), only the last has the variable's name."""
+    def _follow(self, place: Place, steps: tuple[int, ...], code: CodeType | None, number: int) -> None:
+        """Of several operations inside one call of library code, only the last has the variable's name."""
         last, last_place, last_steps = self.last
-        if last_place is place and last == number - 1 and steps > last_steps:
+        name = code.co_name if code is not None and of_einops(code) else ""
+        further = steps > last_steps or name == "unpack" or (name == "pack" and steps == last_steps)  # these two loop
+        goes_on = last_place is place and last == number - 1 and further
+        if goes_on:
             self._rename(last, place.named(()))
             self.log.caller_names.pop(last, None)
+        if name in FUNCTIONS:
+            first = self.groups.pop().first if goes_on and self.groups else number
+            self.groups.append(Group(name, first, number))
         self.last = number, place, steps
 
     def _rename(self, number: int, place: Place) -> None:
@@ -250,23 +295,23 @@ class Recorder(TorchFunctionMode):
 
     def enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         """A module's forward begins."""
-        stack, kind = self.stack, type(module)
+        stack, kind, key = self.stack, type(module), id(module)
         library = self.libraries.get(kind)
         if library is None:
-            forward: Any = getattr(kind, "forward", None)
-            code = getattr(unwrap(forward), "__code__", None)  # @torch.no_grad() wraps a user's forward
-            library = self.libraries[kind] = code is None or is_library(code)
-        if not stack:
-            new = self._find_root(module)
-        path = self.root.paths.get(id(module)) if self.root is not None else ""
-        if path is None and self.root is not None:
-            path = self.root.path(module, [(m, p) for m, p, _, _ in stack])
-        stack.append((module, path or "", len(self.events), library))
-        self.path = path or ""
+            library = self.libraries[kind] = _has_library_code(kind)
+        new = not stack and self._find_root(module)
+        root = self.root
+        assert root is not None
+        path = root.paths.get(key)
+        if path is None:
+            with DisableTorchFunction():
+                path = root.path(module, [(m, p) for m, p, _, _ in stack])
+        stack.append((module, path, len(self.events), library))
+        self.path, self.in_library = path, library
         if len(stack) == 1:
             if module is not self.declared:
                 self._announce(module, args, new)
-        elif self.root is not None and self.root.declaring and has(module, "axes") and any(map(self._is_fresh, args)):
+        elif key in root.declaring and any(map(self._is_fresh, args)):
             self._announce(module, args, False)
 
     def leave(self, module: nn.Module, output: Any) -> None:
@@ -278,9 +323,26 @@ class Recorder(TorchFunctionMode):
             if not stack or stack[-1][0] is not module:
                 return
         _, _, first, library = stack.pop()
-        self.path = stack[-1][1] if stack else ""
-        if library and len(self.events) - first > 1 and not (stack and stack[-1][3]):
-            self._settle(first, output)
+        _, self.path, _, self.in_library = stack[-1] if stack else _OUTSIDE
+        if library and len(self.events) > first:
+            if type(module).__module__.startswith("einops."):
+                self.groups = [g for g in self.groups if g.first < first]  # a layer may hold others
+                self.groups.append(Group(type(module).__name__, first, len(self.events) - 1, said_by(module)))
+            if len(self.events) - first > 1 and not self.in_library:
+                self._settle(first, output)
+
+    def _meet(self, module: nn.Module, dot: str) -> None:
+        """Write down the parameters and buffers of a module before any code of it runs."""
+        members, root = module.__dict__, self.root  # a module's attributes cost far more
+        said = self.earlier or (root is not None and root.declaring)
+        known, first, sources = self.known, self.ledger.first, self.log.sources
+        for kind, held in (("parameter", members["_parameters"]), ("buffer", members["_buffers"])):
+            for name, t in held.items():
+                if type(t) in PLAIN and id(t) not in known:  # all others are met when they are used
+                    fact = first(t)
+                    sources[fact] = kind, dot + name
+                    if said:
+                        self._introduce(t, fact, sources[fact])
 
     def _find_root(self, module: nn.Module) -> bool:
         """Make `root` the outermost module that `module` belongs to; tell whether it was not seen before."""
@@ -288,7 +350,9 @@ class Recorder(TorchFunctionMode):
             if root is not None and root.module() is not None and id(module) in root.paths:
                 self.root = root
                 return False
-        self.root = self.roots[id(module)] = Root(module)
+        self.root = self.roots[id(module)] = Root(module, self._meet)
+        with DisableTorchFunction():
+            self.root.add(module, "")
         self.log.sizes = {**sizes_of(module), **self.log.sizes}
         return True
 
@@ -365,20 +429,21 @@ class Recorder(TorchFunctionMode):
     def _is_fresh(self, value: Any) -> bool:
         return isinstance(value, Tensor) and self.ledger.find(value) is None
 
-    def _introduce(self, t: Tensor, fact: int) -> None:
+    def _introduce(self, t: Tensor, fact: int, owner: tuple[str, str] | None = None) -> None:
         """Say where a tensor comes from that the run did not make, and which axes were declared for it."""
-        root, text, owner = self.root, None, None
-        if self.arriving is not None:
+        root, text = self.root, None
+        if owner is None and self.arriving is not None:
             owner = "input", self.arriving
-        elif root is not None:
+        if owner is None and root is not None:
             owner = root.owner_of(t, self.stack[-1][0] if self.stack else None)
-            if owner is not None and root.declaring:
-                text = self._fitting(root.axes_of(owner[1], t), t, owner[1])
-        earlier = self.earlier.pop(id(t), None) if self.earlier else None
-        if earlier is not None and earlier[0]() is t:
-            owner = owner or ("input", earlier[1])
-            if earlier[1] in self.wanted:
-                text = self._fitting(self.wanted.pop(earlier[1]), t, earlier[1])
+        if root is not None and root.declaring and owner is not None and owner[0] != "input":
+            text = self._fitting(root.axes_of(owner[1], t), t, owner[1])
+        if self.earlier:
+            earlier = self.earlier.pop(id(t), None)
+            if earlier is not None and earlier[0]() is t:
+                owner = owner or ("input", earlier[1])
+                if earlier[1] in self.wanted:
+                    text = self._fitting(self.wanted.pop(earlier[1]), t, earlier[1])
         self.log.sources[fact] = owner or _CONSTANT
         if text is not None:
             self.log.given[fact] = text
@@ -451,6 +516,8 @@ class Recorder(TorchFunctionMode):
         if self.closed:
             return
         self.closed = True
+        if self.groups:
+            gather(self.log, self.groups)
         if self.wanted:
             self._name_variables()
         self._find_device()
@@ -473,15 +540,62 @@ class Recorder(TorchFunctionMode):
 class GuestRecorder(Recorder):
     """A recorder above other function modes: these must not see the questions that it asks of tensors."""
 
-    def before(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None, inputs: list[Tensor]) -> Frozen:
+    def before(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None, inputs: list[Entry]) -> Frozen:
         """As in Recorder."""
         with DisableTorchFunction():
             return super().before(args, kwargs, inputs)
 
-    def after(self, func: Any, call: Call, frozen: Frozen, inputs: list[Tensor], out: Any, frame: FrameType) -> None:
+    def after(self, func: Any, call: Call, frozen: Frozen, inputs: list[Entry], out: Any, frame: FrameType) -> None:
         """As in Recorder."""
         with DisableTorchFunction():
             super().after(func, call, frozen, inputs, out, frame)
+
+
+class _Inside(TorchFunctionMode):
+    """Writes the steps inside an opened operation into the log of its recorder."""
+
+    def __init__(self, recorder: Recorder, parent: int) -> None:
+        super().__init__()
+        self.recorder, self.parent, self.path = recorder, parent, recorder.events[parent][6]
+        self.dtype, self.device = recorder.log.facts[recorder.events[parent][3][0].fact][5:7]
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        call, recorder = call_of(func), self.recorder
+        frozen = recorder.before(args, kwargs, [])
+        out = func(*args, **(kwargs or {}))
+        made = [t for t in _leaves(out) if isinstance(t, Tensor)]
+        if call.skip or not made:
+            return out
+        place, _ = outwards(sys._getframe(1))
+        if place is not None:
+            place = place.named(_fit(place.names, out))
+        refs = tuple([recorder.ledger.described(t, self.dtype, self.device) for t in made])
+        recorder.events.append((call, *frozen, refs, (None,) * len(refs), place, self.path, self.parent))
+        return out
+
+
+@contextmanager
+def only(mode: TorchFunctionMode) -> Iterator[None]:
+    """Run a block under one function mode alone."""
+    others = stack()
+    set_stack([mode])
+    try:
+        yield
+    finally:
+        set_stack(others)
+
+
+def stack() -> list[TorchFunctionMode]:
+    """Return this thread's function modes, outermost first."""
+    return [torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack())]
+
+
+def set_stack(modes: Sequence[TorchFunctionMode]) -> None:
+    """Put these function modes in the place of those of this thread."""
+    for _ in range(torch._C._len_torch_function_stack()):
+        torch._C._pop_torch_function_stack()
+    for m in modes:
+        torch._C._push_on_torch_function_stack(m)
 
 
 _HANDLER = Recorder.__torch_function__.__code__
@@ -494,6 +608,12 @@ def tidy(traceback: TracebackType | None) -> None:
             traceback.tb_next = traceback.tb_next.tb_next
         else:
             traceback = traceback.tb_next
+
+
+def _has_library_code(kind: type[nn.Module]) -> bool:
+    forward: Any = getattr(kind, "forward", None)  # a script's class has none
+    code = getattr(unwrap(forward), "__code__", None)  # @torch.no_grad() wraps a user's forward
+    return code is None or is_library(code)
 
 
 # ------------------------------------------------------------------ plain data

@@ -120,13 +120,16 @@ class Call:
 
 
 class Ref:
-    """Stands for a tensor in recorded arguments: `Ref.at(i)` is fact number `i` of the log; compared by identity."""
+    """Stands for a tensor in recorded arguments: `Ref.at(i)` is fact number `i` of the log; compared by identity.
 
-    __slots__ = ("fact",)
+    `alone` is the tuple that holds this one: the outputs of most operations.
+    """
+
+    __slots__ = ("alone", "fact")
     _pool: ClassVar["list[Ref]"] = []
 
     def __init__(self, fact: int) -> None:
-        self.fact = fact
+        self.fact, self.alone = fact, (self,)
 
     @classmethod
     def at(cls, fact: int) -> "Ref":
@@ -149,7 +152,7 @@ class Slice(NamedTuple):
 
 
 class Fact(NamedTuple):
-    """One appearance of a tensor: an in-place operation gives the same `tensor` a new fact.
+    """One appearance of a tensor: an in-place operation gives the same `tensor` (number of its first fact) a new one.
 
     The engine stores plain tuples in this order, for speed. `dtype` and `device` are torch's objects or text; both
     are shown by `str`. `stride`, `offset`, `storage` are None where they can't be asked.

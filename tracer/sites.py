@@ -17,7 +17,10 @@ from typing import Any
 
 from .records import Site, Source
 
-__all__ = ["BOUNDARY", "LIBRARY", "Place", "caller_names", "is_library", "locate", "stop_at", "trail"]
+__all__ = [
+    "BOUNDARY", "LIBRARY", "Place", "caller_names", "in_layer", "is_library", "locate", "of_einops", "outwards",
+    "stop_at", "trail",
+]  # fmt: skip
 
 
 class Place(Site):
@@ -25,14 +28,15 @@ class Place(Site):
 
     `element`: with `returned`, the place in the returned tuple, or None where the result is all that is returned.
     `calls`: what the user's own function returns there is the value of the expression. `nested`: the names are those of
-    nested tuples, in one row.
+    nested tuples, in one row. `simple`: at most one name, and nothing is returned.
     """
 
-    __slots__ = ("calls", "element", "nested", "variants")
+    __slots__ = ("calls", "element", "nested", "simple", "variants")
 
     def __init__(self, source: Source, code: CodeType, instruction: int, found: "Found") -> None:
         super().__init__(source, found.names, found.literals, found.returned, instruction, code.co_name)
         self.element, self.calls, self.nested = found.element, found.calls, found.nested
+        self.simple = len(found.names) < 2 and not found.returned
         self.variants: dict[tuple[str, ...], Place] = {self.names: self}
 
     def named(self, names: tuple[str, ...]) -> "Place":
@@ -55,7 +59,7 @@ _sites: dict[int, dict[int, Place]] = {}  # id(code) -> instruction -> Place; by
 _layer_sites: dict[int, dict[int, Place]] = {}  # the same for the code of torch's layers
 _codes: dict[int, CodeType] = {}  # keeps each of them alive, so that no id is used twice
 _LIMIT = 50_000
-_MOST_TREES = 200
+_MOST_TREES = 8  # a tree takes some 100 kB; the functions that run at one time are few
 
 
 # ------------------------------------------------------------------ walking the frames
@@ -67,7 +71,13 @@ def locate(frame: FrameType | None) -> tuple[Place | None, FrameType | None]:
     Where a layer of torch is traced by itself there is no such code: then the layer's own line counts. (None, None) if
     there is neither.
     """
-    start, known = frame, _sites
+    place, where = outwards(frame)
+    return (place, where) if where is not None else in_layer(frame)
+
+
+def outwards(frame: FrameType | None) -> tuple[Place | None, FrameType | None]:
+    """As `locate`, in the user's code only."""
+    known = _sites
     while frame is not None:
         sites = known.get(id(frame.f_code))
         if sites is LIBRARY:
@@ -81,10 +91,10 @@ def locate(frame: FrameType | None) -> tuple[Place | None, FrameType | None]:
             if place is None:
                 place = sites[frame.f_lasti] = _read(frame.f_code, frame.f_lasti)
             return place, frame
-    return _in_layer(start)
+    return None, None
 
 
-def _in_layer(frame: FrameType | None) -> tuple[Place | None, FrameType | None]:
+def in_layer(frame: FrameType | None) -> tuple[Place | None, FrameType | None]:
     """Return the site in the code of the outermost layer of torch, as deep inside it as its own file goes."""
     frames: list[FrameType] = []
     while frame is not None and _sites.get(id(frame.f_code)) is not BOUNDARY:
@@ -106,7 +116,7 @@ def caller_names(frame: FrameType | None, place: Place) -> tuple[str, ...]:
     """Return the variables that the statement of a caller gives to what `place`, in `frame`, returns; () if none."""
     element = place.element
     while frame is not None:
-        caller, frame = locate(frame.f_back)
+        caller, frame = outwards(frame.f_back)
         if caller is None or not caller.calls:
             return ()
         if caller.names:
@@ -119,13 +129,18 @@ def caller_names(frame: FrameType | None, place: Place) -> tuple[str, ...]:
     return ()
 
 
-def trail(frame: FrameType | None, end: FrameType | None) -> tuple[int, ...]:
-    """Return the instructions of the frames from below `end` inwards to `frame`: how far a library call has come."""
-    steps = []
+def trail(frame: FrameType | None, end: FrameType | None) -> tuple[tuple[int, ...], CodeType | None]:
+    """Return how far a library call has come, and its function: the instructions of the frames inwards from `end`."""
+    steps, code = [], None
     while frame is not None and frame is not end:
         steps.append(frame.f_lasti)
-        frame = frame.f_back
-    return tuple(reversed(steps))
+        code, frame = frame.f_code, frame.f_back
+    return tuple(reversed(steps)), code
+
+
+def of_einops(code: CodeType) -> bool:
+    """Tell whether code is that of einops."""
+    return _EINOPS is not None and code.co_filename.startswith(_EINOPS)
 
 
 def is_library(code: CodeType) -> bool:
@@ -154,8 +169,9 @@ def _folder(package: str) -> str | None:
 
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_SHOWN = tuple(_HERE + part + os.sep for part in ("models", "lessons"))
-_FOLDERS = tuple(f for f in (_HERE, *map(_folder, ("torch", "functorch", "einops"))) if f)
+_SHOWN = (*(_HERE + part + os.sep for part in ("models", "lessons")), _HERE + "opened.py")
+_EINOPS = _folder("einops")
+_FOLDERS = tuple(f for f in (_HERE, *map(_folder, ("torch", "functorch")), _EINOPS) if f)
 _LAYERS = (_folder("torch") or os.sep) + os.path.join("nn", "modules", "")
 _CALLING = (os.sep + "module.py", os.sep + "container.py")
 """Files of torch that only call layers."""
@@ -191,7 +207,7 @@ _CALL_BACK = frozenset("all any apply filter list map max min next partial reduc
 """Functions that call what they are given: their result is not the result of that call."""
 
 _trees: dict[tuple[str, int, int], tuple[Sequence[str], ast.AST | None]] = {}
-"""(file, first line, last line) -> the file's lines, and the tree of that stretch."""
+"""(file, first line, last line) -> the file's lines, and the tree of that stretch; those used last."""
 
 
 def _read(code: CodeType, instruction: int) -> Place:
@@ -214,12 +230,12 @@ def _source(code: CodeType) -> tuple[Sequence[str], ast.AST | None]:
     if not code.co_name.startswith("<"):  # a lambda or a comprehension is only part of a statement
         first = code.co_firstlineno
         last = max((end or first for _, end, _, _ in code.co_positions()), default=first)
-    known = _trees.get((file, first, last))
+    known = _trees.pop((file, first, last), None)
     if known is None or known[0] is not lines:
-        tree = _parse(lines, first, last) or (_parse(lines, 1, len(lines)) if first > 1 else None)
-        if len(_trees) >= _MOST_TREES:
-            _trees.clear()
-        known = _trees[file, first, last] = (lines, tree)
+        known = lines, _parse(lines, first, last) or (_parse(lines, 1, len(lines)) if first > 1 else None)
+    _trees[file, first, last] = known  # the last in the row is the one that was used last
+    if len(_trees) > _MOST_TREES:
+        _trees.pop(next(iter(_trees)), None)
     return known
 
 
