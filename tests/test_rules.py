@@ -796,8 +796,16 @@ def test_mixing_positions_by_a_learned_map_gives_positions_back():
 
 def test_the_last_of_one_position_may_be_all_of_them():
     assert last(lambda x: x[:, -1:], torch.rand(2, 5, 8), axes=["B T C"])[0] == [("B", "1", "C")]
-    for f in (lambda x: x[:, -1:], lambda x: x[:, -x.size(1) :]):
-        assert last(f, torch.rand(2, 1, 8), axes=["B T C"])[0] == [("B", "?", "C")]
+    assert last(lambda x: x[:, -1:], torch.rand(2, 1, 8), axes=["B T C"])[0] == [("B", "1", "C")]
+    assert last(lambda x: x[:, -x.size(1) :], torch.rand(2, 1, 8), axes=["B T C"])[0] == [("B", "T", "C")]
+
+
+def test_a_slice_bounded_by_a_number_is_no_whole_and_no_half():
+    x = torch.rand(2, 4, 8)
+    for f in (lambda x: x[:, :4], lambda x: x[:, -4:], lambda x: x[..., :4].mT, lambda x: x.narrow(1, 0, 4)):
+        assert last(f, x, axes=["B T D"])[0][0][1] == "?"
+    assert last(lambda x, n: x[:, :n], x, 4, axes=["B T D"])[0] == [("B", "T", "D")]
+    assert last(lambda x: x[..., : x.size(-1) // 2], x, axes=["B T D"])[0] == [("B", "T", "D/2")]
 
 
 @pytest.mark.parametrize("T", [1, 5])
@@ -830,7 +838,8 @@ def test_fused_grouped_maps_have_the_name_of_their_sum_once_they_are_cut_so(G, w
     t = tracer.trace(lambda x: maps(x).split([48, 8 * G, 8 * G], -1), x, axes=["B C"], sizes=sizes)
     assert [o.axes for o in t[-1].outputs] == [("B", "C"), ("B", keys), ("B", keys)]
     assert t[0].outputs[0].axes == ("B", "C+(2 G D)" if G > 1 else "C+2D")
-    t = tracer.trace(lambda x: maps(x)[:, 48 : 48 + 8 * G], x, axes=["B C"], sizes=sizes)
+    query, key = 48, 8 * G
+    t = tracer.trace(lambda x: maps(x)[:, query : query + key], x, axes=["B C"], sizes=sizes)
     assert t[-1].outputs[0].axes == ("B", keys)
     assert last(maps, x, axes=["B C"], sizes={**sizes, "M": width})[0] == [("B", "?")]
 

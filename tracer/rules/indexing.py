@@ -28,15 +28,16 @@ def _setitem(step: Step) -> list[Axes]:
 def taken(step: Step, x: Tensor, index: Any, out: tuple[int, ...] | None) -> Any:
     """Return the axes of `x[index]`; `out` is the known shape of the result, for what a mask selects."""
     items = list(index) if type(index) is tuple and not isinstance(index, Slice) else [index]
+    texts: list[str | None] = list(step.literals) if len(step.literals) == len(items) else [None] * len(items)
     if out is not None and items and len(out) == x.rank and all(type(i) is int for i in items):
-        items = [tuple(items)]  # `x[[0, 2]]`: a list takes rows, and is recorded as a tuple
+        items, texts = [tuple(items)], [None]  # `x[[0, 2]]`: a list takes rows, and is recorded as a tuple
     used = sum(_covers(i) for i in items)
     if Ellipsis not in [i for i in items if not isinstance(i, Tensor)]:
-        items.append(Ellipsis)
+        items, texts = [*items, Ellipsis], [*texts, None]
     axes: Axes = []
     fancy: list[tuple[int, Tensor | None, int]] = []  # (place in the result, index tensor or None for a mask, size)
     at = 0
-    for item in items:
+    for item, text in zip(items, texts, strict=True):
         if item is None or item is True:
             axes.append(UNIT)
         elif item is Ellipsis:
@@ -44,7 +45,7 @@ def taken(step: Step, x: Tensor, index: Any, out: tuple[int, ...] | None) -> Any
             axes += x.axes[at : at + rest]
             at += rest
         elif isinstance(item, Slice):
-            axes.append(sliced(step, x, x.axes[at], *item))
+            axes.append(sliced(step, x, x.axes[at], item, _by_number(text)))
             at += 1
         elif type(item) is int:
             at += 1
@@ -54,6 +55,12 @@ def taken(step: Step, x: Tensor, index: Any, out: tuple[int, ...] | None) -> Any
     if fancy:
         return _with_fancy(step, axes, fancy, out)
     return axes
+
+
+def _by_number(text: str | None) -> bool | None:
+    """Tell whether a bound of a slice is written as a number: `: 4` takes four of an axis of any size. None: unknown."""
+    bounds = (text or "").split(":")
+    return None if len(bounds) < 2 else any(b.strip(" -").isdigit() and b.strip() != "0" for b in bounds[:2])
 
 
 def _covers(item: Any) -> int:

@@ -11,13 +11,13 @@ import ast
 from functools import cache
 from itertools import chain
 from itertools import product as every
-from math import prod
+from math import inf, prod
 
 from ..naming import POSITIONS, Space, Sum, Sym, Term, Var, number
 from ..speech import say
 from .core import UNIT, Axes, Axis, Step
 
-__all__ = ["entries", "merged", "regroup", "written_sizes"]
+__all__ = ["entries", "merged", "regroup", "spelled", "written_sizes"]
 
 Written = list[str | None]
 """The text of each new size in the user's code, None where it is not known."""
@@ -29,7 +29,7 @@ WIDTHS = frozenset({"C", "D", "M", "V", "D_k", "D_v"})
 def regroup(step: Step, old: Axes, new: tuple[int, ...], written: Written, *, constant: bool) -> Axes:
     """Return the axes of a tensor of axes `old` seen with the sizes `new`; warns of cuts across axes."""
     if 0 in new:
-        return [old[i] if i < len(old) and old[i].size == n else Axis(step.space.fresh(n)) for i, n in enumerate(new)]
+        return list(old) if tuple(a.size for a in old) == new else step.fresh(new)
     groups: dict[int, list[Unit]] = {}
     ones = [u for i, a in enumerate(old) if a.size == 1 for u in _units(i, step.space.walk(a.term))[0] if u[1].atoms]
     for olds, where in _stretches(old, new):
@@ -39,8 +39,12 @@ def regroup(step: Step, old: Axes, new: tuple[int, ...], written: Written, *, co
             found = [[((olds[0], k), step.space.fresh(new[j]))] for k, j in enumerate(where)]
         groups.update(zip(where, found, strict=True))
         ones += small
+    big = sorted(groups)
     bare = [i for i, a in enumerate(old) if a.size == 1 and not step.space.walk(a.term).atoms]
     _place_ones(step, sorted(ones, key=lambda u: u[0]), bare, new, groups, written)
+    for j in (j for j, n in enumerate(new) if n == 1 and _is_part(written[j])):  # what the other part is, is hidden
+        for k in {j, max((k for k in big if k < j), default=j), min((k for k in big if k > j), default=j)}:
+            groups[k] = [((k, 0), step.space.fresh(new[k]))]
     for j, group in groups.items():
         before, text = groups.get(j - 1, []), written[j - 1] if j else None
         if before and (len(before) > 1 or "*" in (text or "")) and _hides_one(step.space, group):
@@ -290,20 +294,25 @@ def _place_ones(
         beyond = min((j for j in big if j > following), default=len(new))
         later = sum(beyond == len(new) or u[0] < groups[beyond][0][0] for u in ones) if following < len(new) else 0
         later += beyond < len(new) and _hides_one(step.space, groups[beyond])
+        more = {following: later}
+        if following < len(new) and _hides_one(step.space, groups[following]):
+            more[following - 1] = 1
         if last >= 0 and max(p for p, _ in groups[last]) > run[0][0]:
             slots = [last]
         else:
             free = [j for j in range(last + 1, following) if written[j] != "1"]
             slots = [j for j in (last, *free, following) if j in groups or j in free]
-            vague = any(written[j] is None for j in free) or any(t.var is not None for _, t in run)
-            start, end = groups[last][-1][0][0] if last >= 0 else -1, groups[following][0][0][0] if following in groups else 99
+            hidden = any(written[j] == "-1" for j in free) and len(free) > len(run)  # what is left may always be 1
+            vague = hidden or any(written[j] is None for j in free) or any(t.var is not None for _, t in run)
+            start = groups[last][-1][0][0] if last >= 0 else -1
+            end = groups[following][0][0][0] if following in groups else inf
             vague = vague or any(start < i < end for i in bare)
             if free and len(free) != len(run) and vague:
                 groups.update((j, [(run[0][0], step.space.fresh(new[j]))]) for j in slots)
                 continue  # neither sizes nor text tell which is which
         best = max(
             _shares(len(run), len(slots)),
-            key=lambda share: _score(step.space, run, share, slots, groups, written, (following, later)),
+            key=lambda share: _score(step.space, run, share, slots, groups, written, more),
         )
         unclear = False
         for j in slots:
@@ -332,11 +341,11 @@ def _score(
     slots: list[int],
     groups: dict[int, list[Unit]],
     written: Written,
-    more: tuple[int, int],
+    more: dict[int, int],
 ) -> float:
     """Say how well a deal fits: each size as written, an axis of 1 for each unit, H with D, data with data.
 
-    `more`: a slot, and the number of units that are still to come for it.
+    `more`: for some slots, the number of units that are still to come.
     """
     total = 0.0
     hands = [run[sum(share[:i]) : sum(share[: i + 1])] for i in range(len(share))]
@@ -348,7 +357,7 @@ def _score(
             total += 0.5  # an axis of 1 with nothing in it comes out of a feature beside it
         if text is not None and "*" in text:
             lacks = text.count("*") + 1 - len(there) - k
-            total -= 2 * (max(0, lacks - more[1]) if j == more[0] and lacks > 0 else abs(lacks))
+            total -= 2 * (max(0, lacks - more.get(j, 0)) if lacks > 0 else abs(lacks))
         elif text == "-1":
             total += min(k, 1) * (not there) + 0.1 * k
         elif not there:
@@ -374,9 +383,10 @@ def _joins(space: Space, there: list[Unit], mine: list[Unit]) -> bool:
 def _hides_one(space: Space, group: list[Unit]) -> bool:
     """`view(B * T * H, D)` and `view(B * T, C)` have the same sizes at H = 1, so C could be D here."""
     term = space.walk(group[0][1])
-    pair = space.halves(term)
-    one = pair[0].size == 1 if pair is not None else term.var is not None and space.sizes.get("H") == 1
-    return one and len(group) == 1
+    pair = space.halves(Term(1, 1, term.atoms))
+    if pair is not None:
+        return pair[0].size == 1
+    return term.var is not None and space.sizes.get("H") == 1 and len(group) == 1
 
 
 def _new_unit(step: Step, j: int, out: list[Axis | None], written: Written) -> Axis:
@@ -389,6 +399,9 @@ def _new_unit(step: Step, j: int, out: list[Axis | None], written: Written) -> A
         if axis is None or axis is UNIT or space.is_data(axis.term):
             continue
         whole = space.walk(axis.term)
+        if written[j] and (written[near] or "").isdigit():
+            out[near] = Axis(space.fresh(axis.size))  # `view(.., D // 2, 2)` at D = 2: the 2 is not D
+            return Axis(space.fresh(1))
         pair = space.halves(whole)
         parts_of = space.halves(Term(1, 1, whole.atoms)) if pair is None else None
         if parts_of is not None and parts_of[0 if first else 1].size == 1:  # 3C could be 3D, or 3 times H
@@ -408,11 +421,22 @@ def _new_unit(step: Step, j: int, out: list[Axis | None], written: Written) -> A
     return UNIT if written[j] is None and all(space.sizes.get(f, 0) > 1 for f in "HD") else Axis(space.fresh(1))
 
 
+def _is_part(text: str | None) -> bool:
+    """Tell whether a size is written as a part by a number: `C // 2`."""
+    return text is not None and text.rpartition("//")[2].strip().isdigit() and "//" in text
+
+
 def written_sizes(step: Step, given: tuple[object, ...], rank: int) -> Written:
     """Return the text of each size in `view(B, T, 1, C)`, `view((B, T, C))` or `reshape(x, (B, T))`."""
     known: Written = ["-1" if n == -1 else None for n in given] if len(given) == rank else [None] * rank
     texts = _texts(step.literals)
     return list(texts[-rank:]) if rank and texts is not None and len(texts) >= rank else known
+
+
+def spelled(step: Step, *sizes: int) -> bool:
+    """Tell whether one of these sizes stands in the call as a number, or may: then it is no axis, only as large."""
+    texts = _texts(step.literals) if step.literals else None
+    return texts is None or any(str(n) in texts for n in sizes)
 
 
 @cache

@@ -5,8 +5,9 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from ..naming import number
+from ..records import Slice
 from .core import UNIT, Axes, Axis, Step, Tensor, axis_index, rule
-from .regroup import entries, merged, regroup, written_sizes
+from .regroup import entries, merged, regroup, spelled, written_sizes
 
 __all__: list[str] = []
 
@@ -246,11 +247,14 @@ def _cut(step: Step, x: Tensor, whole: Axis, sizes: list[int]) -> Axes:
     return [taken_from(step, x, whole, first, last) for first, last in pairwise(ends)]
 
 
-def taken_from(step: Step, x: Tensor, whole: Axis, first: int, last: int) -> Axis:
-    """Return the axis of entries `first` to `last - 1`; data axes get no new names."""
+def taken_from(step: Step, x: Tensor, whole: Axis, first: int, last: int, number: bool = False) -> Axis:
+    """Return the axis of entries `first` to `last - 1`; neither data axes nor a bare `number` get new names so.
+
+    The N of `1+N`, what follows bare numbers, is no new name.
+    """
     space = step.space
     joint = None if x.constant else space.joint(whole.term, first, last)
-    if joint is not None and space.is_data(whole.term) and (first, last) != space.after_numbers(whole.term):
+    if (number or space.is_data(whole.term)) and (first, last) != space.after_numbers(whole.term):
         joint = None  # S+T cut at T, where S is as large?
     return Axis(joint or space.slice(whole.term, first, last))
 
@@ -274,24 +278,28 @@ def _select(step: Step) -> list[Axes]:
 def _narrow(step: Step) -> list[Axes]:
     x = step.tensor()
     d, start, length = step.dim(1, x.rank), step.arg(2, "start"), step.arg(3, "length")
-    stop = start + length if _ints(start, length) else None
-    new = step.fresh([length])[0] if stop is None else sliced(step, x, x.axes[d], start, stop, 1)
+    new = step.fresh([step.outs[0][d]])[0]
+    if _ints(start, length):
+        new = sliced(step, x, x.axes[d], Slice(start, start + length, 1), spelled(step, length))
     return [[*x.axes[:d], new, *x.axes[d + 1 :]]]
 
 
-def sliced(step: Step, x: Tensor, axis: Axis, start: Any, stop: Any, stride: Any) -> Axis:
+def sliced(step: Step, x: Tensor, axis: Axis, cut: Slice, number: bool | None) -> Axis:
     """Return the axis of `x[start:stop:stride]`: the same axis, a half of it, or an axis with no name yet.
 
-    A bounded slice of a constant is a new axis even where it is full: a mask of `block_size` rows cut to T.
+    A bounded slice of a constant is a new axis even where it is full: a mask of `block_size` rows cut to T. So is one
+    that is bounded by a `number`, or may be (None): `x[:4]` may happen to be all of x, or half.
     """
-    n = axis.size
-    open_ended = start in (None, 0) and stop is None
+    n, (start, stop, stride) = axis.size, cut
     first, last, by = slice(start, stop, stride).indices(n) if _ints(start, stop, stride) else (0, -1, 0)
     length = len(range(first, last, by)) if by else -1
-    if open_ended and by == 1:
+    if start in (None, 0) and stop is None and by == 1:
         return axis
-    if start == -1 and stop is None and by == 1:
-        return UNIT if n > 1 and "-1:" in step.code else step.fresh([1])[0]  # `-1:` or `-n:`
+    if number and (start, stop) in ((-1, None), (None, 1), (0, 1)) and by == 1:
+        return UNIT
+    if number is not False and not (by == 2 and stop is None):  # `1::2` takes every other entry, however many there are
+        whole = length <= 0 or length == n or by != 1
+        return step.fresh([max(length, 0)])[0] if whole else taken_from(step, x, axis, first, last, True)
     if length == n and by == 1 and not x.constant:
         return axis
     halved = by == 2 or step.space.walk(axis.term).var is None or re.search(r"// ?2\b|half", step.code)

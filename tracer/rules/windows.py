@@ -85,7 +85,7 @@ def _affine_grid(step: Step) -> list[Axes]:
 
 @rule("unfold")
 def _unfold(step: Step) -> list[Axes]:
-    """`x.unfold(dim, size, step)` adds an axis, the window; `F.unfold` joins it to the channels, `fold` takes it off."""
+    """`x.unfold(dim, size, step)` adds an axis, the window; `F.unfold` joins it to the channels; `fold` undoes it."""
     x, out = step.tensor(), step.outs[0]
     if len(out) == x.rank + 1:
         d = step.dim(1, x.rank) if "dimension" not in step.kwargs else axis_index(step.kwargs["dimension"], x.rank)
