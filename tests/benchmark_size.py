@@ -21,6 +21,7 @@ from torch.nn import functional as F
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import tracer
+from tracer import namer
 from tracer.models import GPT, GPTConfig
 from tracer.naming import size_of
 
@@ -48,7 +49,11 @@ class Layer(nn.Module):
         C, M, self.D = n["C"], n["M"], n["D"]
         self.q, self.o = nn.Linear(C, n["H"] * n["D"], bias=False), nn.Linear(n["H"] * n["D"], C, bias=False)
         self.k, self.v = (nn.Linear(C, n["G"] * n["D"], bias=False) for _ in "kv")
-        self.gate, self.up, self.down = nn.Linear(C, M, bias=False), nn.Linear(C, M, bias=False), nn.Linear(M, C, bias=False)
+        self.gate, self.up, self.down = (
+            nn.Linear(C, M, bias=False),
+            nn.Linear(C, M, bias=False),
+            nn.Linear(M, C, bias=False),
+        )
         self.before, self.after = Norm(C), Norm(C)
 
     def forward(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
@@ -146,10 +151,13 @@ def measure(name: str) -> None:
         recording, t = timed(lambda: tracer.trace(model, ids))
         assert isinstance(t, tracer.Trace)
         naming, unknown = timed(lambda: resolve(t))
-    wrong = sum(a != "?" and size_of(a, t.sizes) != n for op in t for o in op.outputs for a, n in zip(o.axes, o.shape))
+    outputs = [o for op in t for o in op.outputs]
+    axes = [pair for o in outputs for pair in zip(o.axes, o.shape, strict=True)]
+    wrong = sum(a != "?" and size_of(a, t.sizes) != n for a, n in axes)
     count = sum(p.numel() for p in model.parameters())
     print(
-        f"{name:6} {count / 1e9:6.1f}e9 parameters  {len(t):6} operations  plain {plain:5.2f} s  recording {recording:5.2f} s  "
+        f"{name:6} {count / 1e9:6.1f}e9 parameters  {len(t):6} operations  "
+        f"plain {plain:5.2f} s  recording {recording:5.2f} s  "
         f"naming {naming:5.2f} s  {peak_mb() - before:6.1f} MB over torch  {unknown} axes without a name, {wrong} wrong"
     )
 
@@ -158,15 +166,19 @@ def series() -> None:
     """Print how cost grows with the number of operations."""
     print("\noperations   recording   naming   microseconds for each operation")
     for n in (10, 100, 1_000, 10_000, 100_000):
-        model, x = Chain(n), torch.zeros(2, 5, 24)
-        times = n <= 1_000 and 5 or 1
-        best_r = best_n = float("inf")
-        for _ in range(times):
-            r, t = timed(lambda: tracer.trace(model, x, axes=["B T C"], sizes={"C": 24, "H": 3}))
-            tracer.namer._CACHE.clear()
-            m, _ = timed(lambda: resolve(t))
-            best_r, best_n = min(r, best_r), min(m, best_n)
-        print(f"{len(t):10} {best_r:9.3f} s {best_n:7.3f} s {1e6 * (best_r + best_n) / len(t):8.1f}", flush=True)
+        recording, naming = (
+            min(column) for column in zip(*(once(n) for _ in range(5 if n < 5_000 else 1)), strict=True)
+        )
+        print(f"{n:10} {recording:9.3f} s {naming:7.3f} s {1e6 * (recording + naming) / n:8.1f}", flush=True)
+
+
+def once(n: int) -> tuple[float, float]:
+    """Return seconds for recording n operations and for naming them."""
+    model, x = Chain(n), torch.zeros(2, 5, 24)
+    recording, t = timed(lambda: tracer.trace(model, x, axes=["B T C"], sizes={"C": 24, "H": 3}))
+    assert isinstance(t, tracer.Trace) and len(t) == n
+    namer._CACHE.clear()
+    return recording, timed(lambda: resolve(t))[0]
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ class Sizes:
     layers: int = 2
 
     @property
-    def C(self) -> int:  # noqa: N802
+    def C(self) -> int:
         """The model width."""
         return self.H * self.D
 
@@ -161,12 +161,14 @@ MODELS: dict[str, Model] = {
     for m in (
         Model("gpt2", "GPT2LMHeadModel", "decoder", gpt2),
         Model("gpt_neo", "GPTNeoForCausalLM", "decoder", lambda s: {
-            "hidden_size": s.C, "num_heads": s.H, "num_layers": 2 * s.layers, "attention_types": [[["global", "local"], s.layers]],
+            "hidden_size": s.C, "num_heads": s.H, "num_layers": 2 * s.layers,
+            "attention_types": [[["global", "local"], s.layers]],
             "vocab_size": s.V, "max_position_embeddings": s.block, "intermediate_size": s.M, "window_size": 3}),
         Model("gpt_neox", "GPTNeoXForCausalLM", "decoder", usual),
         Model("gptj", "GPTJForCausalLM", "decoder", _with(gpt2, rotary_dim=lambda s: s.D // 4 * 2)),
         Model("gpt_bigcode", "GPTBigCodeForCausalLM", "decoder", gpt2),
-        Model("codegen", "CodeGenForCausalLM", "decoder", _with(gpt2, rotary_dim=lambda s: s.D // 2, n_head=lambda s: s.H // 4 * 4, n_embd=lambda s: s.H // 4 * 4 * s.D)),
+        Model("codegen", "CodeGenForCausalLM", "decoder", _with(  # heads in fours
+            gpt2, rotary_dim=lambda s: s.D // 2, n_head=lambda s: s.H // 4 * 4, n_embd=lambda s: s.H // 4 * 4 * s.D)),
         Model("openai-gpt", "OpenAIGPTLMHeadModel", "decoder", lambda s: {
             k: v for k, v in gpt2(s).items() if k != "n_inner"}),
         Model("llama", "LlamaForCausalLM", "decoder", grouped),
@@ -341,7 +343,9 @@ def compare(reference: Mapping[Any, tracer.Op], other: tracer.Trace) -> list[str
         if same is None or len(op.inputs) != len(same.inputs):  # no mask where nothing is padded
             continue
         for a, b in zip((*op.inputs, *op.outputs), (*same.inputs, *same.outputs), strict=True):
-            if len(a.axes) == len(b.axes) and any(x != y and "?" not in (x, y) for x, y in zip(a.axes, b.axes, strict=True)):
+            if len(a.axes) == len(b.axes) and any(
+                x != y and "?" not in (x, y) for x, y in zip(a.axes, b.axes, strict=True)
+            ):
                 place = op.source.place if op.source else "?"
                 wrong.append(f"{op.module} {place} {op.name}: {a.label} {a.shape} is {b.label} {b.shape} elsewhere")
     return wrong

@@ -233,7 +233,7 @@ def _sizes_of_config(config: Any) -> dict[str, int]:
 
 
 def _rotary(config: Any, size: int) -> dict[str, int]:
-    """Return the parts of a head that rotary positions turn and leave, where a config says so: `{"D/4": 2, "3D/4": 6}`."""
+    """Return the parts of a head that rotary positions turn and leave, where a config says so: D/4 and 3D/4."""
     rope = _attribute(config, "rope_parameters")
     said = [_attribute(config, name) for name in ("partial_rotary_factor", "rotary_pct", "rotary_dim")]
     said.append(rope.get("partial_rotary_factor") if isinstance(rope, Mapping) else None)

@@ -122,6 +122,7 @@ class Space:
         self._open: list[Var] = []  # axes of parameters, named at the end by their only option
         self._cut: list[Var] = []  # slices of axes
         self._attending: list[Term] = []  # axes that are compared with themselves
+        self._earlier: list[Term] = []  # axes that keys have before those of the queries: a cache
         self._declare(sizes)
 
     def _declare(self, sizes: Mapping[str, int]) -> None:
@@ -195,19 +196,27 @@ class Space:
         return [self.sym(f"{name}/P", n) for name, n in zip(names, counts, strict=True)]
 
     def attend(self, query: Term, key: Term) -> None:
-        """Scores of an axis with itself: positions that look at positions, named T at the end if nothing else is."""
+        """Scores of an axis with itself, or with what came before it and itself: positions that look at positions."""
         query, key = self.walk(query), self.walk(key)
         if query.var and query.var is key.var:
             self._attending.append(query)
+        elif self._is_sum(key):
+            *before, last = _parts(key)
+            if len(before) == 1 and before[0].var and self.same(last, query):
+                self._earlier.append(before[0])
 
     def _name_positions(self) -> None:
-        """Call an axis that attends to itself T, or S beside a decoder's T, if the batch is known and it is the only one."""
-        found = {t.var for t in map(self.walk, self._attending) if t.var}
-        free = [s for s in "TS" if s not in self.seen and s not in self.sizes]
-        if len(found) == 1 and free and "B" in self.seen:
-            (var,) = found
-            if not (var.feature or var.mixed or var.options):
-                var.bound = self.sym(free[0], var.size)
+        """Call an axis that attends to itself T, or S beside a decoder's T; one that stands before T in the keys S.
+
+        Only where the batch is known and there is one such axis.
+        """
+        for terms, names in ((self._attending, "TS"), (self._earlier, "S")):
+            found = {t.var for t in map(self.walk, terms) if t.var}
+            free = [s for s in names if s not in self.seen and s not in self.sizes]
+            if len(found) == 1 and free and "B" in self.seen:
+                (var,) = found
+                if not (var.feature or var.mixed or var.options):
+                    var.bound = self.sym(free[0], var.size)
 
     def product(self, terms: Iterable[Term]) -> Term:
         """Multiply axes in order: `(B T)`."""
@@ -309,9 +318,9 @@ class Space:
             if set(pair) <= known.keys() and prod(known[p] for p in pair) == size:
                 out.append(self.product(self.sym(p, known[p]) for p in pair))
         for whole, times in (("C", (2, 3)), ("M", (2,)), ("C", () if "M" in known else (4,))):  # M is 4C as a rule
-            times = [k for k in times if k != known.get(f"M/{whole}")]
-            if whole in known:
-                out += [self.scaled(self.sym(whole, known[whole]), k, 1) for k in times if k * known[whole] == size]
+            for k in times if whole in known else ():
+                if k * known[whole] == size and k != known.get(f"M/{whole}"):
+                    out.append(self.scaled(self.sym(whole, known[whole]), k, 1))
         if {"H", "G", "D"} <= known.keys() and (known["H"] + 2 * known["G"]) * known["D"] == size:
             query, key = (self.product(self.sym(s, known[s]) for s in n) for n in ("HD", "GD" if groups else "D"))
             out.append(self.sum([query, key, key]))  # one map for queries, keys and values
@@ -552,8 +561,8 @@ class Space:
             return any(solve(*pair) for solve in (self._solve_scaled, self._solve_counted) for pair in ((a, b), (b, a)))
         known, unknown = (a, b) if not any(isinstance(x, Var) for x in a.atoms) else (b, a)
         if any(isinstance(x, Var) for x in known.atoms):
-            if a.var or b.var:
-                var, other = (a.var, b) if a.var else (b.var, a)
+            var, other = (a.var, b) if a.var else (b.var, a)
+            if var:
                 options = [o for o in (var.options or ()) if self._is_sum(o) or self._fits(self.expand(o), other)]
                 if len(options) == 1 and not self._is_sum(options[0]):
                     var.bound = options[0]

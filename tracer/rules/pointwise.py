@@ -2,7 +2,7 @@
 
 from ..naming import number
 from .core import LINES_UP, UNIT, Axes, Axis, Step, Tensor, axis_index, rule
-from .regroup import written_sizes
+from .regroup import Written, written_sizes
 
 __all__: list[str] = []
 
@@ -137,8 +137,8 @@ def _factory(step: Step) -> list[Axes] | None:
     if given is not None and step.name in ("tensor", "as_tensor", "asarray") and given.shape == step.outs[0]:
         return [list(given.axes)]
     rank = len(step.outs[0])
-    written = written_sizes(step, (), rank) if rank and step.name in SIZED else [None] * rank
+    written: Written = written_sizes(step, (), rank) if rank and step.name in SIZED else [None] * rank
     if step.name == "arange" and step.literals[:1] == ("1",) and step.outs[0] == (1,):
-        written = ["1"]
+        written[0] = "1"
     made = zip(step.outs[0], written, strict=True)
     return [[UNIT if w == "1" else Axis(step.space.fresh(n) if n else number(0)) for n, w in made]]
