@@ -7,7 +7,8 @@ from statistics import fmean
 import pytest
 import torch
 
-pytest.importorskip("transformers", reason="transformers is not installed: its models are not traced here")
+    "transformers", reason="transformers is not installed: its models are not traced here"
+)
 
 from hf_models import (
     DISTINCT,
@@ -26,6 +27,7 @@ from hf_models import (
 
 import tracer
 
+transformers = pytest.importorskip(
 pytestmark = pytest.mark.filterwarnings("ignore")  # what transformers itself warns of is not ours
 RELABELLED = (
     "gpt2", "gpt_neox", "llama", "phi3", "mixtral", "falcon", "bert", "xlnet", "bart", "vit", "whisper", "mamba",
@@ -172,7 +174,22 @@ def test_outputs_come_back_as_their_own_kind(traces):
     assert [tuple(x.shape) for x in leaves(output)] == [(2, 5, 48), (2, 48)]
 
 
-def test_a_whole_batch_may_come_as_a_dict_in_one_argument():
+@dataclasses.dataclass
+class Batch:
+    input_ids: torch.Tensor
+    attention_mask: torch.Tensor
+
+
+CONTAINERS = {
+    "dict": lambda ids, mask: {"input_ids": ids, "attention_mask": mask},
+    "list": lambda ids, mask: [ids, mask],
+    "dataclass": Batch,
+    "model output": lambda ids, mask: transformers.utils.ModelOutput(input_ids=ids, attention_mask=mask),
+}
+
+
+@pytest.mark.parametrize("kind", CONTAINERS)
+def test_inputs_may_come_in_a_container(kind):
     class Wrapped(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -180,7 +197,39 @@ def test_a_whole_batch_may_come_as_a_dict_in_one_argument():
             self.config = self.inner.config
 
         def forward(self, batch):
-            return self.inner(**batch)["logits"]
+            if isinstance(batch, list):
+                ids, mask = batch
+            elif isinstance(batch, Batch):
+                ids, mask = batch.input_ids, batch.attention_mask
+            else:
+                ids, mask = batch["input_ids"], batch["attention_mask"]
+            return [self.inner(input_ids=ids, attention_mask=mask)["logits"]]
 
-    t = tracer.trace(Wrapped().eval(), inputs("gpt2", DISTINCT))
+    ids = inputs("gpt2", DISTINCT)["input_ids"]
+    t = tracer.trace(Wrapped().eval(), CONTAINERS[kind](ids, torch.ones_like(ids)))
     assert t[-1].outputs[0].label == "[B, T, V]"
+    assert torch.equal(t.output[0], build("gpt2", DISTINCT)(input_ids=ids).logits)
+
+
+def test_an_image_in_a_dict_is_one_too():
+    class Wrapped(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = build("vit", DISTINCT)
+            self.config = self.inner.config
+
+        def forward(self, batch):
+            return self.inner(**batch)
+
+    t = tracer.trace(Wrapped().eval(), inputs("vit", DISTINCT))
+    assert t.output.last_hidden_state is not None
+    assert t[-1].inputs[0].axes[0] == "B"
+    assert "[B, 1+N, C]" in [o.label for op in t for o in op.outputs]
+
+
+def test_layers_that_share_their_weights_are_named_at_each_use(traces):
+    used = [op for op in traces["albert"] if op.name == "linear" and op.module.endswith("attention.q_proj")]
+    used = used or [op for op in traces["albert"] if op.name == "linear" and "attention.query" in op.module]
+    assert len(used) == DISTINCT.layers
+    assert {op.module for op in used} == {used[0].module}
+    assert {op.outputs[0].label for op in used} == {"[B, T, C]"}

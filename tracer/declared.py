@@ -162,8 +162,13 @@ _BY_NAME = {
 
 def default_axes(inputs: Sequence[Input]) -> list[tuple[torch.Tensor, str]]:
     """Return what inputs have where nothing is said: ids `B T`, or `B S` beside a decoder's; images `B R Y X`."""
-    named = [(i.tensor, text) for i in inputs if (text := _BY_NAME.get((i.name, i.tensor.dim())))]
+    named = [(i.tensor, text) for i in inputs if (text := _BY_NAME.get((_last(i.name), i.tensor.dim())))]
     return named + _axes_of_ids(inputs)
+
+
+def _last(name: str) -> str:
+    """Return `pixel_values` of `batch.pixel_values`."""
+    return name.rpartition(".")[2]
 
 
 def _axes_of_ids(inputs: Sequence[Input]) -> list[tuple[torch.Tensor, str]]:
@@ -171,7 +176,7 @@ def _axes_of_ids(inputs: Sequence[Input]) -> list[tuple[torch.Tensor, str]]:
     decoder = [i for i in ids if i.name.startswith(("decoder_", "tgt")) and i.name != "decoder_attention_mask"]
     rest = [i for i in ids if i not in decoder]
     first = next((i for i in rest if i.positional), None)
-    chosen = [i for i in rest if i.name in _IDS or i is first]
+    chosen = [i for i in rest if _last(i.name) in _IDS or i is first]
     symbols = "B S" if decoder else "B T"
     return [(i.tensor, "B T") for i in decoder] + [(i.tensor, symbols) for i in chosen]
 
@@ -195,7 +200,7 @@ _CONFIG_FIELDS = {
     "D": ("head_dim", "d_kv"),
     "M": ("intermediate_size", "n_inner", "ffn_dim", "d_ff", "d_mlp"),
     "V": ("vocab_size",),
-    "E": ("num_local_experts", "n_expert"),
+    "E": ("num_local_experts", "num_experts", "n_expert"),
     "K": ("num_experts_per_tok",),
     "L": ("num_hidden_layers", "n_layer"),
     "P": ("patch_size",),
