@@ -6,10 +6,6 @@ from statistics import fmean
 
 import pytest
 import torch
-
-    "transformers", reason="transformers is not installed: its models are not traced here"
-)
-
 from hf_models import (
     DISTINCT,
     MODELS,
@@ -27,7 +23,7 @@ from hf_models import (
 
 import tracer
 
-transformers = pytest.importorskip(
+transformers = pytest.importorskip("transformers", reason="transformers is not installed: its models are not traced")
 pytestmark = pytest.mark.filterwarnings("ignore")  # what transformers itself warns of is not ours
 RELABELLED = (
     "gpt2", "gpt_neox", "llama", "phi3", "mixtral", "falcon", "bert", "xlnet", "bart", "vit", "whisper", "mamba",
