@@ -58,7 +58,7 @@ def taken(step: Step, x: Tensor, index: Any, out: tuple[int, ...] | None) -> Any
 
 
 def _by_number(text: str | None) -> bool | None:
-    """Tell whether a bound of a slice is written as a number: `: 4` takes four of an axis of any size. None: unknown."""
+    """Tell whether a bound of a slice is written as a number: `: 4` takes four, whatever there is. None: unknown."""
     bounds = (text or "").split(":")
     return None if len(bounds) < 2 else any(b.strip(" -").isdigit() and b.strip() != "0" for b in bounds[:2])
 

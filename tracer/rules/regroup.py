@@ -11,7 +11,7 @@ import ast
 from functools import cache
 from itertools import chain
 from itertools import product as every
-from math import inf, prod
+from math import prod
 
 from ..naming import POSITIONS, Space, Sum, Sym, Term, Var, number
 from ..speech import say
@@ -35,22 +35,32 @@ def regroup(step: Step, old: Axes, new: tuple[int, ...], written: Written, *, co
     for olds, where in _stretches(old, new):
         terms = [(i, step.space.walk(old[i].term)) for i in olds]
         found, small = _stretch(step, terms, [new[j] for j in where], [written[j] for j in where])
-        if any(_contradicts(step.space, g, written[j]) for g, j in zip(found, where, strict=True)):
+        whole = all(t.num == 1 for _, t in terms) and len(where) > 1
+        odd = any(n == 1 and w is not None and not w.isdigit() for n, w in zip(new, written, strict=True))
+        if any(_contradicts(step.space, g, written[j], whole, odd) for g, j in zip(found, where, strict=True)):
             found = [[((olds[0], k), step.space.fresh(new[j]))] for k, j in enumerate(where)]
         groups.update(zip(where, found, strict=True))
         ones += small
     big = sorted(groups)
-    bare = [i for i, a in enumerate(old) if a.size == 1 and not step.space.walk(a.term).atoms]
-    _place_ones(step, sorted(ones, key=lambda u: u[0]), bare, new, groups, written)
-    for j in (j for j, n in enumerate(new) if n == 1 and _is_part(written[j])):  # what the other part is, is hidden
+    hiding = {i for i, a in enumerate(old) if _hides_one(step.space, step.space.walk(a.term))}
+    _place_ones(step, sorted(ones, key=lambda u: u[0]), new, groups, written, hiding)
+    for j in (
+        j for j, n in enumerate(new) if n == 1 and _divides(written[j] or "")
+    ):  # what the other part is, is hidden
         for k in {j, max((k for k in big if k < j), default=j), min((k for k in big if k > j), default=j)}:
             groups[k] = [((k, 0), step.space.fresh(new[k]))]
-    for j, group in groups.items():
-        before, text = groups.get(j - 1, []), written[j - 1] if j else None
-        if before and (len(before) > 1 or "*" in (text or "")) and _hides_one(step.space, group):
-            group[:] = [(group[0][0], step.space.fresh(new[j]))]
-            if len(before) <= (text or "").count("*"):
-                before[:] = [(before[0][0], step.space.fresh(new[j - 1]))]
+    left = any(n == 1 and j not in groups and written[j] != "1" for j, n in enumerate(new))
+    for j in big:
+        if left and written[j] == "-1" and len({bool(t.atoms) for _, t in groups[j]}) == 2:
+            groups[j] = [(groups[j][0][0], step.space.fresh(new[j]))]  # 2T is twice T, in either order
+        beside = [k for k in (j - 1, j + 1) if k in groups and (written[k] == "-1" or _divides(written[k] or ""))]
+        if beside and (written[j] or "").isdigit() and _is_width(step, old, groups[j]):
+            for k in (j, *beside):  # `view(-1, 2)` of [T, D] at D = 2: the 2 is not D
+                groups[k] = [(groups[k][0][0], step.space.fresh(new[k]))]
+    for i in hiding:
+        _hide(step, i, groups, new, written)
+    for j in _unclear(new, groups, written, hiding):
+        groups[j] = [(groups[j][0][0], step.space.fresh(new[j]))]
     out = [_axis(step, old, groups[j]) if j in groups else None for j in range(len(new))]
     for j in range(len(new)):
         if out[j] is None:
@@ -61,8 +71,62 @@ def regroup(step: Step, old: Axes, new: tuple[int, ...], written: Written, *, co
     return [a or UNIT for a in out]
 
 
-def _contradicts(space: Space, group: list[Unit], written: str | None) -> bool:
-    """The code writes G where the sizes say H/G, and both are as large: the name of the whole was a chance."""
+def _is_width(step: Step, old: Axes, group: list[Unit]) -> bool:
+    """Tell whether a group is all of one old axis, which is no data."""
+    term = step.space.product(t for _, t in group)
+    (place, *rest) = {p[0] for p, _ in group}
+    return not rest and not step.space.is_data(term) and bool(term.atoms) and term.size == old[place].size
+
+
+def _unclear(new: tuple[int, ...], groups: dict[int, list[Unit]], written: Written, hiding: set[int]) -> set[int]:
+    """Return what may be otherwise: a size written as a product, a part or -1, beside units of 1 that it may hold."""
+    some = [j for j, text in enumerate(written) if text != "1"]
+    exact = {j: _counts(written[j] or "", groups.get(j, [])) for j in some}
+    found: set[int] = set()
+    for before, j, after in zip([-1, *some], some, [*some[1:], -1], strict=False):
+        text = written[j] or ""
+        if text != "-1" and not set("*/+") & set(text):
+            continue
+        beside = [k for k in (before, after) if k >= 0]
+        hidden = [k for k in (j, *beside) if any(place[0] in hiding for place, _ in groups.get(k, []))]
+        ones = [k for k in (j, *beside) if any(t.size == 1 for _, t in groups.get(k, []))]
+        empty = [k for k in (j, *beside) if new[k] == 1 and k not in groups]
+        clear = exact[j] if text != "-1" else all(exact[k] for k in beside)
+        if (hidden and hidden != [j]) or empty or (ones and not clear):
+            found |= {j, *hidden, *ones, *empty}
+    return found & groups.keys()
+
+
+def _counts(text: str, group: list[Unit]) -> bool:
+    """Tell whether a size is written as a name, or as a product of as many names as there are units."""
+    factors = [f.strip() for f in text.split("*")]
+    count = sum(bool(t.atoms) or str(t.size) in factors for _, t in group)
+    return text != "-1" and not set("/+") & set(text) and (len(factors) == 1 or len(factors) == count)
+
+
+def _hide(step: Step, i: int, groups: dict[int, list[Unit]], new: tuple[int, ...], written: Written) -> None:
+    """Old axis `i` holds a unit of size 1, as C does where H is 1; a product that is written before D may have it."""
+    mine = [j for j, g in sorted(groups.items()) if any(place[0] == i for place, _ in g)]
+    near = max((k for k in range(mine[0]) if written[k] != "1"), default=-1) if mine else -1
+    before, stars = groups.get(near, []), (written[near] or "").count("*") if near >= 0 else 0
+    led = bool(before) and (len(before) > 1 or stars > 0) and bool(groups[mine[0]][0][1].atoms)  # 3C begins with 3
+    if led or any("*" in (written[j] or "") for j in mine[:-1]):
+        for j in mine:
+            groups[j] = [(groups[j][0][0], step.space.fresh(new[j]))]
+        if led and len(before) != stars + 1:
+            groups[near] = [(before[0][0], step.space.fresh(new[near]))]
+
+
+def _contradicts(space: Space, group: list[Unit], written: str | None, whole: bool, odd: bool) -> bool:
+    """The code writes G where the sizes say H/G, and both are as large: the name of the whole was a chance.
+
+    So is a whole unit where the code writes `D // 2`, or `T * 2` and more; `whole`: none of the units is a number that
+    may be divided by; `odd`: some other size comes out as 1.
+    """
+    numbers = [f for f in map(str.strip, (written or "").split("*")) if f.isdigit()]
+    times = odd and any(int(f) not in [t.size for _, t in group if not t.atoms] for f in numbers)
+    if (written and "*" in written and times) or (_divides(written or "") and (whole or "*" in str(written))):
+        return all(isinstance(a, Sym) for _, t in group for a in t.atoms) and all(t.den == 1 for _, t in group)
     if written not in space.sizes:
         return False
     term = space.product(t for _, t in group)
@@ -157,7 +221,7 @@ def _group(units: list[Unit], new: list[int]) -> list[list[Unit]] | None:
 
 def _agrees(group: list[Unit], written: str | None) -> bool:
     """A size written as a digit is a bare number; any other writing is not."""
-    return written is None or written.isdigit() == all(not t.atoms for _, t in group)
+    return written in (None, "-1") or str(written).isdigit() == all(not t.atoms for _, t in group)
 
 
 def _pieces(step: Step, terms: list[tuple[int, Term]], new: list[int], written: Written) -> list[list[Unit]]:
@@ -279,11 +343,16 @@ def _check_merge(step: Step, terms: list[Term]) -> None:
 
 
 def _place_ones(
-    step: Step, ones: list[Unit], bare: list[int], new: tuple[int, ...], groups: dict[int, list[Unit]], written: Written
+    step: Step,
+    ones: list[Unit],
+    new: tuple[int, ...],
+    groups: dict[int, list[Unit]],
+    written: Written,
+    hiding: set[int],
 ) -> None:
     """Give each named unit of size 1 a new axis of size 1 in its gap, or its place in a neighbouring group.
 
-    `bare`: the old axes of size 1 that have no name to give.
+    `hiding`: old axes that hold a unit of size 1, as C does where H is 1.
     """
     big = sorted(groups)
     while ones:
@@ -293,20 +362,17 @@ def _place_ones(
         ones = ones[len(run) :]
         beyond = min((j for j in big if j > following), default=len(new))
         later = sum(beyond == len(new) or u[0] < groups[beyond][0][0] for u in ones) if following < len(new) else 0
-        later += beyond < len(new) and _hides_one(step.space, groups[beyond])
+        later += beyond < len(new) and groups[beyond][0][0][0] in hiding
         more = {following: later}
-        if following < len(new) and _hides_one(step.space, groups[following]):
+        if following < len(new) and groups[following][0][0][0] in hiding:
             more[following - 1] = 1
         if last >= 0 and max(p for p, _ in groups[last]) > run[0][0]:
-            slots = [last]
+            slots, within = [last], [u for u in run if u[0] < max(p for p, _ in groups[last])]
+            run, ones = within, [*run[len(within) :], *ones]
         else:
             free = [j for j in range(last + 1, following) if written[j] != "1"]
             slots = [j for j in (last, *free, following) if j in groups or j in free]
-            hidden = any(written[j] == "-1" for j in free) and len(free) > len(run)  # what is left may always be 1
-            vague = hidden or any(written[j] is None for j in free) or any(t.var is not None for _, t in run)
-            start = groups[last][-1][0][0] if last >= 0 else -1
-            end = groups[following][0][0][0] if following in groups else inf
-            vague = vague or any(start < i < end for i in bare)
+            vague = any(written[j] is None for j in free) or any(t.var is not None for _, t in run)
             if free and len(free) != len(run) and vague:
                 groups.update((j, [(run[0][0], step.space.fresh(new[j]))]) for j in slots)
                 continue  # neither sizes nor text tell which is which
@@ -314,7 +380,13 @@ def _place_ones(
             _shares(len(run), len(slots)),
             key=lambda share: _score(step.space, run, share, slots, groups, written, more),
         )
-        unclear = False
+        if any(written[j] == "-1" for j in slots if j not in groups):  # what is left may always be 1
+            empty = any(not n for j, n in zip(slots, best, strict=True) if j not in groups)
+            unclear = [j for j in slots if j not in groups] if empty else []
+        else:
+            unclear = []
+        if any(not n for j, n in zip(slots, best, strict=True) if j not in groups):
+            unclear += [j for j in slots if written[j] == "-1" and any(not t.atoms for _, t in groups.get(j, []))]
         for j in slots:
             mine, run = run[: best[0]], run[best[0] :]
             best = best[1:]
@@ -322,9 +394,8 @@ def _place_ones(
                 groups[j] = sorted([*groups.get(j, []), *mine], key=lambda u: u[0])
                 if _mixed(step.space, groups[j]) and written[j] != "-1" and "*" not in (written[j] or ""):
                     groups[j] = [(mine[0][0], step.space.fresh(new[j]))]  # one size for a merge of such axes?
-                    unclear = True
-        if unclear:  # then its neighbours may have got too little: (B T) here is B there
-            groups.update((j, [(groups[j][0][0], step.space.fresh(1))]) for j in slots if j in groups and new[j] == 1)
+                if j in unclear:
+                    groups[j] = [(mine[0][0], step.space.fresh(1))]
 
 
 def _shares(count: int, slots: int) -> list[tuple[int, ...]]:
@@ -352,15 +423,22 @@ def _score(
     full = [[*groups.get(j, []), *hand] for j, hand in zip(slots, hands, strict=True)]
     for i, (j, k, mine) in enumerate(zip(slots, share, hands, strict=True)):
         text, there = written[j], groups.get(j, [])
+        text = None if text and _divides(text) else text
         beside = [t for near in full[max(0, i - 1) : i + 2] for _, t in near]
         if not full[i] and not all(space.is_data(t) for t in beside):
             total += 0.5  # an axis of 1 with nothing in it comes out of a feature beside it
         if text is not None and "*" in text:
-            lacks = text.count("*") + 1 - len(there) - k
-            total -= 2 * (max(0, lacks - more.get(j, 0)) if lacks > 0 else abs(lacks))
+            factors = [f.strip() for f in text.split("*")]
+            lacks = len(factors) - sum(bool(t.atoms) or str(t.size) in factors for _, t in there) - k
+            wholes = sum(t.var is not None or space.halves(t) is not None for _, t in there)  # `H * D` may be C
+            total -= 2 * (max(0, lacks - more.get(j, 0) - wholes) if lacks > 0 else abs(lacks))
         elif text == "-1":
             total += min(k, 1) * (not there) + 0.1 * k
-        elif not there:
+        if there and mine and there[-1][0][0] == mine[0][0][0]:
+            total += 0.2  # parts of one old axis stay together
+        if text is not None and ("*" in text or text == "-1"):
+            continue
+        if not there:
             total += min(k, 1) if k < 2 or _joins(space, [], mine) else 1 - 2 * (k - 1)
         elif k:
             data = all(space.is_data(t) for _, t in there)
@@ -380,13 +458,10 @@ def _joins(space: Space, there: list[Unit], mine: list[Unit]) -> bool:
     return len(space.contract(product)) < len(space.contract(space.product(t for _, t in there))) + len(mine)
 
 
-def _hides_one(space: Space, group: list[Unit]) -> bool:
+def _hides_one(space: Space, term: Term) -> bool:
     """`view(B * T * H, D)` and `view(B * T, C)` have the same sizes at H = 1, so C could be D here."""
-    term = space.walk(group[0][1])
-    pair = space.halves(Term(1, 1, term.atoms))
-    if pair is not None:
-        return pair[0].size == 1
-    return term.var is not None and space.sizes.get("H") == 1 and len(group) == 1
+    pairs = [space.halves(Term(1, 1, (a,))) for a in term.atoms]
+    return any(p and p[0].size == 1 for p in pairs) or (term.var is not None and space.sizes.get("H") == 1)
 
 
 def _new_unit(step: Step, j: int, out: list[Axis | None], written: Written) -> Axis:
@@ -394,12 +469,14 @@ def _new_unit(step: Step, j: int, out: list[Axis | None], written: Written) -> A
     space = step.space
     if written[j] == "1":
         return UNIT
-    for near, first in ((j + 1, True), (j - 1, False)):
+    after = next((k for k in range(j + 1, len(out)) if written[k] != "1"), len(out))
+    before = next((k for k in range(j - 1, -1, -1) if written[k] != "1"), -1)
+    for near, first in ((after, True), (before, False)):
         axis = out[near] if 0 <= near < len(out) else None
         if axis is None or axis is UNIT or space.is_data(axis.term):
             continue
         whole = space.walk(axis.term)
-        if written[j] and (written[near] or "").isdigit():
+        if (written[j] and (written[near] or "").isdigit()) or (len(whole.atoms) > 1 and _hides_one(space, whole)):
             out[near] = Axis(space.fresh(axis.size))  # `view(.., D // 2, 2)` at D = 2: the 2 is not D
             return Axis(space.fresh(1))
         pair = space.halves(whole)
@@ -421,9 +498,9 @@ def _new_unit(step: Step, j: int, out: list[Axis | None], written: Written) -> A
     return UNIT if written[j] is None and all(space.sizes.get(f, 0) > 1 for f in "HD") else Axis(space.fresh(1))
 
 
-def _is_part(text: str | None) -> bool:
+def _divides(text: str) -> bool:
     """Tell whether a size is written as a part by a number: `C // 2`."""
-    return text is not None and text.rpartition("//")[2].strip().isdigit() and "//" in text
+    return any(part.strip()[:1].isdigit() for part in text.split("//")[1:])
 
 
 def written_sizes(step: Step, given: tuple[object, ...], rank: int) -> Written:
