@@ -215,7 +215,8 @@ class Space:
             free = [s for s in names if s not in self.seen and s not in self.sizes]
             if len(found) == 1 and free and "B" in self.seen:
                 (var,) = found
-                if not (var.feature or var.mixed or var.options):
+                told_apart = var.size not in (1, self.seen.get("T"))  # T itself may have lost its name on the way
+                if told_apart and not (var.feature or var.mixed or var.options):
                     var.bound = self.sym(free[0], var.size)
 
     def product(self, terms: Iterable[Term]) -> Term:
