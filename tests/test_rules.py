@@ -829,13 +829,19 @@ def test_the_shift_of_relative_positions_is_no_merge_with_heads():
     assert t[-1].outputs[0].axes[1] in ("H", "?")
 
 
-def test_fused_grouped_maps_have_the_name_of_their_sum():
-    maps, x = torch.nn.Linear(48, 80), torch.rand(2, 48)
-    sizes = {"C": 48, "H": 6, "G": 2, "D": 8}
-    assert last(maps, x, axes=["B C"], sizes=sizes)[0] == [("B", "C+(2 G D)")]
-    parts, _ = last(lambda x: maps(x).split([48, 16, 16], -1), x, axes=["B C"], sizes=sizes)
-    assert parts == [("B", "C"), ("B", "(G D)"), ("B", "(G D)")]
-    assert last(maps, x, axes=["B C"], sizes={**sizes, "M": 80})[0] == [("B", "?")]
+@pytest.mark.parametrize(("G", "width"), [(2, 80), (3, 96), (1, 64)])
+def test_fused_grouped_maps_have_the_name_of_their_sum_once_they_are_cut_so(G, width):
+    maps, x = torch.nn.Linear(48, width), torch.rand(2, 48)
+    sizes = {"C": 48, "H": 6, "G": G, "D": 8}
+    assert last(maps, x, axes=["B C"], sizes=sizes)[0] == [("B", "?")]  # each group's own may stand together
+    keys = "(G D)" if G > 1 else "D"
+    t = tracer.trace(lambda x: maps(x).split([48, 8 * G, 8 * G], -1), x, axes=["B C"], sizes=sizes)
+    assert [o.axes for o in t[-1].outputs] == [("B", "C"), ("B", keys), ("B", keys)]
+    assert t[0].outputs[0].axes == ("B", "C+(2 G D)" if G > 1 else "C+2D")
+    query, key = 48, 8 * G
+    t = tracer.trace(lambda x: maps(x)[:, query : query + key], x, axes=["B C"], sizes=sizes)
+    assert t[-1].outputs[0].axes == ("B", keys)
+    assert last(maps, x, axes=["B C"], sizes={**sizes, "M": width})[0] == [("B", "?")]
 
 
 def test_one_text_cannot_give_one_name_two_sizes():

@@ -67,7 +67,7 @@ class Tensor:
 class Step:
     """One operation in front of its rule."""
 
-    __slots__ = ("args", "kwargs", "literals", "name", "notices", "outs", "space")
+    __slots__ = ("args", "code", "kwargs", "literals", "name", "notices", "outs", "space")
 
     def __init__(
         self,
@@ -77,9 +77,10 @@ class Step:
         kwargs: dict[str, Any],
         outs: tuple[tuple[int, ...], ...],
         literals: tuple[str, ...] = (),
+        code: str = "",
     ) -> None:
         self.space, self.name, self.args, self.kwargs, self.outs = space, name, args, kwargs, outs
-        self.literals = literals
+        self.literals, self.code = literals, code
         self.notices: list[Callable[[], str | None]] = []
 
     def arg(self, index: int, name: str, default: Any = None) -> Any:

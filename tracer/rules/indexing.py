@@ -1,5 +1,6 @@
 """Rules for taking and writing parts: slices, None, ellipsis, ids, masks, gather and scatter."""
 
+import re
 from typing import Any
 
 from ..records import Slice
@@ -90,6 +91,8 @@ def _with_fancy(
         block = step.fresh(out[place : place + rank])
     else:
         return None
+    if len(fancy) == 1 and fancy[0][2] == 1 and len(block) == 1 and re.search(r"\[-?\d+\]", step.code):
+        block = [UNIT]  # x[..., [-2], :]
     together = len({p for p, _, _ in fancy}) == 1
     place = fancy[0][0] if together else 0
     return [*axes[:place], *block, *axes[place:]]

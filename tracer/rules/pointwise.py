@@ -1,7 +1,8 @@
 """Rules for operations that work entry by entry, or along axes without changing them; factories too."""
 
+from ..naming import number
 from .core import LINES_UP, UNIT, Axes, Axis, Step, Tensor, axis_index, rule
-from .regroup import written_sizes
+from .regroup import Written, written_sizes
 
 __all__: list[str] = []
 
@@ -69,6 +70,8 @@ def _weighs_values(tensors: list[Tensor], axes: Axes) -> bool:
 def _softmax(step: Step) -> list[Axes]:
     x, dim = step.tensor(), step.arg(1, "dim")
     d = axis_index(dim, x.rank) if isinstance(dim, int) else None
+    if d is not None and x.rank > 1 and d == x.rank - 1:
+        step.space.attend(x.axes[-2].term, x.axes[-1].term)
     return [[a.marked(soft=0 if d is None else int(i == d)) for i, a in enumerate(x.axes)]]
 
 
@@ -134,5 +137,8 @@ def _factory(step: Step) -> list[Axes] | None:
     if given is not None and step.name in ("tensor", "as_tensor", "asarray") and given.shape == step.outs[0]:
         return [list(given.axes)]
     rank = len(step.outs[0])
-    written = written_sizes(step, (), rank) if rank and step.name in SIZED else [None] * rank
-    return [[UNIT if w == "1" else Axis(step.space.fresh(n)) for n, w in zip(step.outs[0], written, strict=True)]]
+    written: Written = written_sizes(step, (), rank) if rank and step.name in SIZED else [None] * rank
+    if step.name == "arange" and step.literals[:1] == ("1",) and step.outs[0] == (1,):
+        written[0] = "1"
+    made = zip(step.outs[0], written, strict=True)
+    return [[UNIT if w == "1" else Axis(step.space.fresh(n) if n else number(0)) for n, w in made]]

@@ -45,6 +45,8 @@ def multiply(step: Step, a: Tensor, b: Tensor) -> Axes:
     inner_b = b.axes[-2] if b.rank > 1 else b.axes[-1]
     contract(step, a, a.axes[-1], b, inner_b)
     offer_names(step, a, b)
+    if b.role == "parameter" and b.rank == 2:
+        made_by_weights(step, a.axes[-1], b.axes[-1])
     batch_a = Tensor(a.shape[:-2], a.axes[:-2], constant=a.constant, owner=a.owner)
     batch_b = Tensor(b.shape[:-2], b.axes[:-2], constant=b.constant, owner=b.owner)
     rows = [owned(a.axes[-2], a)] if a.rank > 1 else []
@@ -126,8 +128,6 @@ def _addmm(step: Step) -> list[Axes]:
         axes = summed(step, [["i"], ["j"]], [a, b], ["i", "j"])
     else:
         axes = multiply(step, a, b)[step.name.startswith("addbmm") :]
-        if b.role == "parameter" and b.rank == 2:
-            made_by_weights(step, a.axes[-1], b.axes[-1])
     return [step.broadcast([made(axes), bias])]
 
 
@@ -303,6 +303,7 @@ def _sdpa(step: Step) -> list[Axes]:
         scores = [*batch, q.axes[-2], k.axes[-2]]
         step.broadcast([made(scores), mask])
     warn_of_heads(step, q.axes[-2].term, k.axes[-2].term)
+    step.space.attend(q.axes[-2].term, k.axes[-2].term)
     return [[*batch, q.axes[-2], v.axes[-1]]]
 
 

@@ -387,6 +387,7 @@ def _place_ones(
             unclear = []
         if any(not n for j, n in zip(slots, best, strict=True) if j not in groups):
             unclear += [j for j in slots if written[j] == "-1" and any(not t.atoms for _, t in groups.get(j, []))]
+        mixed = False
         for j in slots:
             mine, run = run[: best[0]], run[best[0] :]
             best = best[1:]
@@ -394,8 +395,11 @@ def _place_ones(
                 groups[j] = sorted([*groups.get(j, []), *mine], key=lambda u: u[0])
                 if _mixed(step.space, groups[j]) and written[j] != "-1" and "*" not in (written[j] or ""):
                     groups[j] = [(mine[0][0], step.space.fresh(new[j]))]  # one size for a merge of such axes?
+                    mixed = True
                 if j in unclear:
                     groups[j] = [(mine[0][0], step.space.fresh(1))]
+        if mixed:  # then its neighbours may have got too little: (B T) here is B there
+            groups.update((j, [(groups[j][0][0], step.space.fresh(1))]) for j in slots if j in groups and new[j] == 1)
 
 
 def _shares(count: int, slots: int) -> list[tuple[int, ...]]:

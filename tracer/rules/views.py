@@ -1,5 +1,7 @@
 """Rules for operations that rearrange axes: views, joins, cuts, repeats."""
 
+import re
+from itertools import accumulate, pairwise
 from typing import Any
 
 from ..naming import number
@@ -133,9 +135,13 @@ def _repeat(step: Step) -> list[Axes]:
 def _repeat_interleave(step: Step) -> list[Axes]:
     x, times = step.tensor(), step.arg(1, "repeats")
     d = 0 if x.rank == 1 else step.dim(2, x.rank)
-    new = (
-        merged(step, [x.axes[d], *step.fresh([times])]) if isinstance(times, int) else step.fresh([step.outs[0][d]])[0]
-    )
+    new = step.fresh([step.outs[0][d]])[0]
+    if isinstance(times, int):
+        at = 1 - (len(step.args) + len(step.kwargs) - len(step.literals))  # 0 in x.repeat_interleave(2, 3)
+        written = step.literals[at].rpartition("=")[2] if 0 <= at < len(step.literals) else ""
+        features = 1 < x.rank == d + 1 and not step.space.is_data(x.axes[d].term)
+        factor = [Axis(number(times))] if features and written.isdigit() else step.fresh([times])
+        new = Axis(step.space.product(a.term for a in (x.axes[d], *factor)))
     return [[*x.axes[:d], new, *x.axes[d + 1 :]]]
 
 
@@ -237,10 +243,20 @@ def _cut(step: Step, x: Tensor, whole: Axis, sizes: list[int]) -> Axes:
             return [Axis(space.scaled(term, 1, n))] * n
         if term.var and not x.constant:
             return [Axis(space.scaled(term, 1, n))] * n
-    joined = [] if x.constant or space.is_data(whole.term) else space.pieces(whole.term)
-    if [t.size for t in joined] == sizes:
-        return [Axis(t) for t in joined]
-    return step.fresh(sizes)
+    ends = list(accumulate(sizes, initial=0))
+    return [taken_from(step, x, whole, first, last) for first, last in pairwise(ends)]
+
+
+def taken_from(step: Step, x: Tensor, whole: Axis, first: int, last: int, number: bool = False) -> Axis:
+    """Return the axis of entries `first` to `last - 1`; neither data axes nor a bare `number` get new names so.
+
+    The N of `1+N`, what follows bare numbers, is no new name.
+    """
+    space = step.space
+    joint = None if x.constant else space.joint(whole.term, first, last)
+    if (number or space.is_data(whole.term)) and (first, last) != space.after_numbers(whole.term):
+        joint = None  # S+T cut at T, where S is as large?
+    return Axis(joint or space.slice(whole.term, first, last))
 
 
 @rule("glu")
@@ -282,12 +298,16 @@ def sliced(step: Step, x: Tensor, axis: Axis, cut: Slice, number: bool | None) -
     if number and (start, stop) in ((-1, None), (None, 1), (0, 1)) and by == 1:
         return UNIT
     if number is not False and not (by == 2 and stop is None):  # `1::2` takes every other entry, however many there are
-        return step.fresh([max(length, 0)])[0]
+        whole = length <= 0 or length == n or by != 1
+        return step.fresh([max(length, 0)])[0] if whole else taken_from(step, x, axis, first, last, True)
     if length == n and by == 1 and not x.constant:
         return axis
-    if length >= 0 and 2 * length == n and not x.constant and _half(first, last, by, n):
+    halved = by == 2 or step.space.walk(axis.term).var is None or re.search(r"// ?2\b|half", step.code)
+    if halved and length >= 0 and 2 * length == n and not x.constant and _half(first, last, by, n):
         if not step.space.is_data(axis.term) and not step.space.has_part(axis.term, length):
             return Axis(step.space.scaled(axis.term, 1, 2))
+    if length > 0 and by == 1 and length < n:
+        return taken_from(step, x, axis, first, last)
     return step.fresh([max(length, 0)])[0]
 
 

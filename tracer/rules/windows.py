@@ -25,7 +25,12 @@ def _conv(step: Step) -> list[Axes]:
         out = step.meet(channels, out)  # one filter for each channel
     if bias is not None:
         out = step.meet(out, bias.axes[0])
-    return [[*x.axes[: -spatial - 1], out, *_positions(step, x, spatial)]]
+    positions = _positions(step, x, spatial)
+    padded = step.arg(4, "padding", 0) not in (0, (0, 0), "valid")
+    if spatial == 2 and _pair(step.arg(3, "stride", 1)) == weight.shape[2:] and not padded:
+        patches = space.patches([a.term for a in x.axes[-2:]], weight.shape[2:], step.outs[0][-2:])
+        positions = [Axis(t) for t in patches] or positions
+    return [[*x.axes[: -spatial - 1], out, *positions]]
 
 
 @rule("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
