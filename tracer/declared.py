@@ -6,8 +6,8 @@ Reads models with `getattr` alone, and never trusts what it finds: an attribute 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from fractions import Fraction
 from functools import lru_cache
+from math import gcd
 from types import FunctionType
 from typing import Any, NamedTuple
 
@@ -246,8 +246,11 @@ def _rotary(config: Any, size: int) -> dict[str, int]:
     turned = value if isinstance(value, int) and value > 1 else int(size * value)
     if not 0 < turned < size:
         return {}
-    parts = (Fraction(n, size) for n in (turned, size - turned))
-    return {f"{p.numerator if p.numerator > 1 else ''}D/{p.denominator}": int(p * size) for p in parts}
+    found = {}
+    for n in (turned, size - turned):
+        common = gcd(n, size)
+        found[f"{n // common if n > common else ''}D/{size // common}"] = n
+    return found
 
 
 def has(module: torch.nn.Module, name: str) -> bool:
