@@ -284,7 +284,8 @@ class Attention(nn.Module):
             if self.block_size is not None:
                 mask = self.bias[:, :, S - T : S, :S]  # [1, 1, T, S]
             else:
-                mask = torch.ones(1, 1, T, S, dtype=torch.bool, device=q.device).tril(S - T)  # [1, 1, T, S]
+                mask = torch.ones(T, S, dtype=torch.bool, device=q.device).tril(S - T)  # [T, S]
+                mask = mask.view(1, 1, T, S)  # [T, S] -> [1, 1, T, S]
             hidden = mask == 0
         if asked is not None:
             check_mask("mask", asked, [(T, S), (1, 1, T, S), (B, 1, T, S), (1, H, T, S), (B, H, T, S)])
