@@ -45,7 +45,8 @@ def trace(
         *inputs: its positional arguments.
         axes: einops-style texts, one for each positional tensor (`["B T C"]`), or a dict by parameter name.
         sizes: sizes of symbols, `{"C": 48, "H": 3}`, over those that the model declares.
-        expand: open modules that are else shown as one operation because tracing would change their path.
+        expand: show the steps inside fused attention and recurrent layers (`Op.parent` is their operation), and open
+            modules that are else shown as one operation because tracing would change their path.
         keep_values: keep the numbers of tensors of at most 64 elements.
         **kwargs: its other arguments.
 
@@ -63,6 +64,7 @@ def trace(
             found.output = _call(hooks.run_untouched, (model_or_function, inputs, kwargs), {})
         else:
             found.output = _call(model_or_function, inputs, kwargs)
+        recorder.returned(found.output)
     _look_at(found.output, recorder)
     return found
 
@@ -114,13 +116,14 @@ class Recording(AbstractContextManager[Trace]):
         return self.trace
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: TracebackType | None) -> None:
+        if isinstance(error, Exception):
+            self.recorder.blame(error, traceback)
         try:
             hooks.close(self.recorder)
         finally:
             self.trace._recorder = None
             self.trace.device = self.recorder.device
         if isinstance(error, Exception):
-            self.recorder.blame(error, traceback)
             if not hooks.recorders():
                 tidy(traceback)
             _annotate(error, self.trace, self.recorder.log)

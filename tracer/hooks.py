@@ -22,8 +22,9 @@ from torch.nn.modules import module as torch_modules
 from torch.overrides import TorchFunctionMode
 
 from .calls import module_call
+from .costs import encoder_flops
 from .ledger import DisableTorchFunction, Entry
-from .recorder import Frozen, Recorder
+from .recorder import Frozen, Recorder, set_stack, stack
 
 __all__ = ["close", "open_", "recorders", "run_untouched"]
 
@@ -62,7 +63,7 @@ def close(recorder: Recorder) -> None:
     if count and _at(count - 1) is recorder:
         torch._C._pop_torch_function_stack()
     else:
-        _set_stack([m for m in _stack() if m is not recorder])
+        set_stack([m for m in stack() if m is not recorder])
     with _lock:
         if not _open:
             _remove()
@@ -94,23 +95,12 @@ _filtered: list[Any] = []
 """Lists that hold this filter: `warnings.catch_warnings` in the traced code puts a copy in the place of the first."""
 
 
-def _stack() -> list[TorchFunctionMode]:
-    return [_at(i) for i in range(_count())]
-
-
-def _set_stack(modes: Sequence[TorchFunctionMode]) -> None:
-    for _ in range(_count()):
-        torch._C._pop_torch_function_stack()
-    for m in modes:
-        torch._C._push_on_torch_function_stack(m)
-
-
 # ------------------------------------------------------------------ which module runs
 
 
 def recorders() -> Sequence[Recorder]:
     """Return the recorders that are at work in this thread at this moment, outermost first."""
-    return [m for m in _stack() if isinstance(m, Recorder) and not m.closed]
+    return [m for m in stack() if isinstance(m, Recorder) and not m.closed]
 
 
 def _enter(module: nn.Module, args: tuple[Any, ...]) -> None:
@@ -170,6 +160,7 @@ class Aside:
 
     module: nn.Module | None
     name: str
+    args: tuple[Any, ...]
     modes: list[TorchFunctionMode]
     calls: list[tuple[Recorder, Frozen, list[Entry]]]
     hookless: bool
@@ -235,15 +226,15 @@ def _step_aside(
     original = getattr(module, "_orig_mod", module)
     name = name or getattr(module, "original_name", "") or type(original).__name__
     me = threading.get_ident()
-    modes = _stack()
+    modes = stack()
     hookless = why == "compiled" and all(r.thread == me for r in _open)
-    aside = Aside(module, name, modes, calls, hookless)
+    aside = Aside(module, name, args, modes, calls, hookless)
     if hookless:
         if module is not None:
             aside.handle = module.register_forward_hook(_leave, always_call=True)
         _remove()
     _asides[me] = aside
-    _set_stack([m for m in modes if not isinstance(m, Recorder)])
+    set_stack([m for m in modes if not isinstance(m, Recorder)])
     if why != "fast path":
         for r in here:
             r.note(_UNTOUCHED.format(name=name, why=why))
@@ -257,14 +248,26 @@ def _come_back(aside: Aside, output: Any) -> None:
         if not r.closed:
             with DisableTorchFunction():
                 r.after(None, call, frozen, inputs, output, frame)
+                r.log.work[len(r.events) - 1] = _work(aside.module, aside.args)
             if aside.module is not None:
                 r.leave(aside.module, output)
 
 
+def _work(module: nn.Module | None, args: tuple[Any, ...]) -> tuple[int, int]:
+    """Return the FLOPs of a module that ran untouched, where they can be told, and the bytes of its parameters."""
+    weights = [] if module is None else list(module.parameters())
+    held = sum(w.nbytes for w in weights)
+    x = args[0] if args else None
+    if not (isinstance(module, _FAST) and isinstance(x, Tensor)):
+        return 0, held
+    batch_first = all(m.batch_first for m in module.modules() if isinstance(m, nn.MultiheadAttention))
+    return encoder_flops(tuple(x.shape), [tuple(w.shape) for w in weights], batch_first), held
+
+
 def _restore(aside: Aside) -> None:
     _asides.pop(threading.get_ident(), None)
-    since = [m for m in _stack() if not any(m is old for old in aside.modes)]
-    _set_stack([m for m in aside.modes if not (isinstance(m, Recorder) and m.closed)] + since)
+    since = [m for m in stack() if not any(m is old for old in aside.modes)]
+    set_stack([m for m in aside.modes if not (isinstance(m, Recorder) and m.closed)] + since)
     if aside.hookless and _open:
         _install()
     if aside.handle is not None:  # not removed here: torch may be going through the module's hooks at this moment
