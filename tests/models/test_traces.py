@@ -29,6 +29,7 @@ def config(s: dict[str, int], kind: str, how: str) -> GPTConfig:
         "gpt": base,
         "post": replace(base, norm="post"),
         "none": replace(base, positions="none"),
+        "sinusoidal": replace(base, positions="sinusoidal"),
         "llama": llama,
         "qwen": replace(llama, qkv_bias=True),
         "wide heads": replace(llama, d_head=2 * s["D"]),
@@ -36,7 +37,7 @@ def config(s: dict[str, int], kind: str, how: str) -> GPTConfig:
     }[kind]
 
 
-KINDS = ("gpt", "post", "none", "llama", "qwen", "wide heads", "mixtral")
+KINDS = ("gpt", "post", "none", "sinusoidal", "llama", "qwen", "wide heads", "mixtral")
 
 
 def complaints(trace: tracer.Trace) -> list[str]:
@@ -92,6 +93,7 @@ def test_uses_of_attention(how):
     other = Attention(24, 6, n_kv_head=2, d_head=5, d_value=7, how=how, rotary=None)
     assert complaints(tracer.trace(other, x)) == []
     cache = KVCache()
+    assert complaints(tracer.trace(Attention(24, 3, rotary=Rotary(8, layout="interleaved"), how=how), x)) == []
     turned = Attention(24, 3, rotary=Rotary(8), how=how)
     turned(x, cache=cache)
     assert complaints(tracer.trace(turned, x[:, :1], cache=cache)) == []
