@@ -9,7 +9,7 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
-__all__ = ["check_batch", "check_choice", "check_heads", "check_length", "check_positive", "check_tokens"]
+__all__ = ["check_batch", "check_choice", "check_heads", "check_length", "check_mask", "check_positive", "check_source", "check_tokens"]
 
 
 def check_positive(**sizes: int) -> None:
@@ -48,14 +48,15 @@ def check_length(T: int, block_size: int) -> None:
         )
 
 
-def check_batch(idx: Tensor, targets: Tensor | None, vocab_size: int, block_size: int) -> None:
+def check_batch(idx: Tensor, targets: Tensor | None, vocab_size: int, block_size: int | None = None) -> None:
     """Raise unless the model has a row for every id and position of `idx`, and `targets` fits `idx`.
 
     TypeError: no tensor, or not of whole numbers. ValueError: a shape that does not fit. IndexError: an id outside
     0..V-1; in `targets` -1 is allowed too.
     """
     check_tokens(idx)
-    check_length(idx.shape[1], block_size)
+    if block_size is not None:
+        check_length(idx.shape[1], block_size)
     _check_ids("idx", idx, vocab_size)
     if targets is None:
         return
@@ -70,22 +71,45 @@ def check_batch(idx: Tensor, targets: Tensor | None, vocab_size: int, block_size
     _check_ids("targets", targets, vocab_size, lowest=-1)
 
 
-def check_tokens(idx: Tensor) -> None:
-    """Raise TypeError or ValueError unless `idx` is a tensor of whole numbers `[B, T]` with T of at least 1."""
+def check_source(src: Tensor, src_mask: Tensor | None, vocab_size: int) -> None:
+    """Raise unless the encoder has a row for every id of `src` `[B, S]`, and `src_mask` is True or False for each.
+
+    TypeError, ValueError, IndexError as in `check_batch`.
+    """
+    check_tokens(src, "src", "S")
+    _check_ids("src", src, vocab_size)
+    if src_mask is not None:
+        check_mask("src_mask", src_mask, src.shape)
+
+
+def check_mask(name: str, mask: Tensor, shape: torch.Size) -> None:
+    """Raise TypeError or ValueError unless `mask` is a boolean tensor of this shape: True at tokens."""
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+        kind = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
+        raise TypeError(f"{name} is {kind}, but a mask says True at tokens and False at padding. Use {name}.bool().")
+    if mask.shape != shape:
+        raise ValueError(f"{name} is {list(mask.shape)}, but there are {list(shape)} tokens: it needs one entry for each.")
+
+
+def check_tokens(idx: Tensor, name: str = "idx", axis: str = "T") -> None:
+    """Raise TypeError or ValueError unless `idx` is a tensor of whole numbers `[B, T]` with T of at least 1.
+
+    `name` and `axis` are what the caller calls it and its positions.
+    """
     if not isinstance(idx, Tensor):
-        raise TypeError(f"idx is a {type(idx).__name__}, but the model takes a tensor [B, T]. Use torch.tensor(idx).")
+        raise TypeError(f"{name} is a {type(idx).__name__}, but the model takes a tensor [B, {axis}]. Use torch.tensor({name}).")
     if idx.dtype not in (torch.int64, torch.int32):
         raise TypeError(
-            f"idx holds {idx.dtype}, but a token id is a row number of the embedding table: use idx.long() if the "
-            f"numbers are whole. Vectors [B, T, C] that are embedded already go into a Block, not into a GPT."
+            f"{name} holds {idx.dtype}, but a token id is a row number of the embedding table: use {name}.long() if the "
+            f"numbers are whole. Vectors [B, {axis}, C] that are embedded already go into a Block, not into a GPT."
         )
     shape = list(idx.shape)
     if len(shape) == 1:
-        raise ValueError(f"idx is {shape}, without a batch axis; the model takes [B, T]. Use idx.unsqueeze(0).")
+        raise ValueError(f"{name} is {shape}, without a batch axis; the model takes [B, {axis}]. Use {name}.unsqueeze(0).")
     if len(shape) != 2:
-        raise ValueError(f"idx is {shape}, with {len(shape)} axes; the model takes [B, T], one sequence in each row.")
+        raise ValueError(f"{name} is {shape}, with {len(shape)} axes; the model takes [B, {axis}], one sequence in each row.")
     if shape[1] == 0:
-        raise ValueError(f"idx is {shape}: T=0, so there is no token to go on. Give at least one in each row.")
+        raise ValueError(f"{name} is {shape}: {axis}=0, so there is no token to go on. Give at least one in each row.")
 
 
 def _check_ids(name: str, ids: Tensor, vocab_size: int, lowest: int = 0) -> None:
