@@ -1,6 +1,7 @@
 """A causal convolution over tokens: the third way to let positions meet, beside recurrence and attention.
 
-Axes: B batch, T positions, C model width, V vocabulary. `window` is the width of a kernel in positions, `before` one less.
+Axes: B batch, T positions, C model width, V vocabulary.
+`window` is the width of a kernel in positions, `before` one less.
 """
 
 import torch
@@ -33,7 +34,9 @@ class CausalConv(nn.Module):
         super().__init__()
         check_positive(n_embd=n_embd, vocab_size=vocab_size, n_layer=n_layer, window=window)
         if window < 2:
-            raise ValueError(f"window={window}: a window of one position sees no other, so tokens never meet. Give 2 or more.")
+            raise ValueError(
+                f"window={window}: a window of one position sees no other, so tokens never meet. Give 2 or more."
+            )
         self.n_embd, self.vocab_size, self.window = n_embd, vocab_size, window
         self.embedding = nn.Embedding(vocab_size, n_embd)
         self.norms = nn.ModuleList(LayerNorm(n_embd) for _ in range(n_layer))

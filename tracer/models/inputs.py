@@ -9,7 +9,16 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
-__all__ = ["check_batch", "check_choice", "check_heads", "check_length", "check_mask", "check_positive", "check_source", "check_tokens"]
+__all__ = [
+    "check_batch",
+    "check_choice",
+    "check_heads",
+    "check_length",
+    "check_mask",
+    "check_positive",
+    "check_source",
+    "check_tokens",
+]
 
 
 def check_positive(**sizes: int) -> None:
@@ -88,7 +97,9 @@ def check_mask(name: str, mask: Tensor, shape: torch.Size) -> None:
         kind = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
         raise TypeError(f"{name} is {kind}, but a mask says True at tokens and False at padding. Use {name}.bool().")
     if mask.shape != shape:
-        raise ValueError(f"{name} is {list(mask.shape)}, but there are {list(shape)} tokens: it needs one entry for each.")
+        raise ValueError(
+            f"{name} is {list(mask.shape)}, but there are {list(shape)} tokens: it needs one entry for each."
+        )
 
 
 def check_tokens(idx: Tensor, name: str = "idx", axis: str = "T") -> None:
@@ -97,17 +108,23 @@ def check_tokens(idx: Tensor, name: str = "idx", axis: str = "T") -> None:
     `name` and `axis` are what the caller calls it and its positions.
     """
     if not isinstance(idx, Tensor):
-        raise TypeError(f"{name} is a {type(idx).__name__}, but the model takes a tensor [B, {axis}]. Use torch.tensor({name}).")
+        raise TypeError(
+            f"{name} is a {type(idx).__name__}, but the model takes a tensor [B, {axis}]. Use torch.tensor({name})."
+        )
     if idx.dtype not in (torch.int64, torch.int32):
         raise TypeError(
-            f"{name} holds {idx.dtype}, but a token id is a row number of the embedding table: use {name}.long() if the "
-            f"numbers are whole. Vectors [B, {axis}, C] that are embedded already go into a Block, not into a GPT."
+            f"{name} holds {idx.dtype}, but a token id is a row number of the embedding table: use {name}.long() if "
+            f"the numbers are whole. Vectors [B, {axis}, C] that are embedded already go into a Block, not into a GPT."
         )
     shape = list(idx.shape)
     if len(shape) == 1:
-        raise ValueError(f"{name} is {shape}, without a batch axis; the model takes [B, {axis}]. Use {name}.unsqueeze(0).")
+        raise ValueError(
+            f"{name} is {shape}, without a batch axis; the model takes [B, {axis}]. Use {name}.unsqueeze(0)."
+        )
     if len(shape) != 2:
-        raise ValueError(f"{name} is {shape}, with {len(shape)} axes; the model takes [B, {axis}], one sequence in each row.")
+        raise ValueError(
+            f"{name} is {shape}, with {len(shape)} axes; the model takes [B, {axis}], one sequence in each row."
+        )
     if shape[1] == 0:
         raise ValueError(f"{name} is {shape}: {axis}=0, so there is no token to go on. Give at least one in each row.")
 

@@ -1,4 +1,4 @@
-"""The recurrent encoder-decoder before the Transformer: one context vector for all of the source, or additive attention.
+"""The recurrent encoder-decoder before the Transformer: one context vector for the whole source, or attention.
 
 Axes: B batch, S source positions, T target positions, C width of a state, V target vocabulary.
 `forward` takes the decoder's own input, the target shifted right: `[<s>, y_1, y_2]` predicts `[y_1, y_2, </s>]`.
@@ -191,7 +191,7 @@ class RNNSeq2Seq(nn.Module):
         return logits, F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1)
 
     def decode(self, src: Tensor, idx: Tensor, *, src_mask: Tensor | None = None) -> tuple[Tensor, list[Tensor]]:
-        """Return logits `[B, T, V]` and for each of the T steps the weights `[B, S]` of its look; none without attention."""
+        """Return logits `[B, T, V]` and for each of the T steps the weights `[B, S]`; none without attention."""
         memory, state, mask = self.encode(src, src_mask)
         keys = self.attention.key(memory) if self.attention is not None else memory  # [B, S, C], once for all steps
         x = self.embedding(idx)  # [B, T] -> [B, T, C]
@@ -210,7 +210,7 @@ class RNNSeq2Seq(nn.Module):
         return torch.stack(self.decode(src, idx, src_mask=src_mask)[1], dim=1)  # T x [B, S] -> [B, T, S]
 
     def encode(self, src: Tensor, src_mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Return every state of the encoder `[B, S, C]` (or 2C), the decoder's first state `[B, C]`, the mask `[B, S]`."""
+        """Return all states of the encoder `[B, S, C]` (or 2C), the decoder's first `[B, C]`, and the mask `[B, S]`."""
         check_source(src, src_mask, self.src_vocab_size)
         mask = torch.ones_like(src, dtype=torch.bool) if src_mask is None else src_mask
         x = self.src_embedding(src)  # [B, S] -> [B, S, C]
@@ -242,7 +242,7 @@ class RNNSeq2Seq(nn.Module):
     def generate(
         self, src: Tensor, max_new_tokens: int, *, start: int, stop: int | None = None, src_mask: Tensor | None = None
     ) -> Tensor:
-        """Return the likeliest token of each step `[B, T]`; after `stop` a row repeats it, and all rows end the loop."""
+        """Return the likeliest token of each step `[B, T]`; after `stop` a row repeats it."""
         check_positive(max_new_tokens=max_new_tokens)
         check_tokens(src)
         memory, state, mask = self.encode(src, src_mask)
