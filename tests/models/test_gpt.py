@@ -584,6 +584,12 @@ def test_imports_torch_and_nothing_else_of_ours():
             "collections",
             "contextlib",
             "dataclasses",
+            "einops",
             "functools",
+            "pathlib",
+            "json",
+            "pickle",
+            "safetensors",
+            "tqdm",
             "numbers",
         }

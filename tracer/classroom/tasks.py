@@ -184,7 +184,7 @@ class Reversal:
         return self.length + 1
 
     def batch(self, size: int, generator: Generator) -> Batch:
-        """Return src `[B, S]`, src_mask `[B, S]`, idx `[B, S+1]` and targets `[B, S+1]`."""
+        """Return src `[B, S]`, src_padding `[B, S]`, idx `[B, S+1]` and targets `[B, S+1]`."""
         least = self.length if self.shortest is None else self.shortest
         lengths = torch.randint(least, self.length + 1, (size,), generator=generator).tolist()
         rows = [torch.randint(3, self.vocab_size, (n,), generator=generator).tolist() for n in lengths]
@@ -224,7 +224,7 @@ class Dates:
         )[style]
 
     def batch(self, size: int, generator: Generator) -> Batch:
-        """Return src `[B, S]`, src_mask `[B, S]`, idx `[B, 11]` and targets `[B, 11]`: ten characters and the stop."""
+        """Return src `[B, S]`, src_padding `[B, S]`, idx and targets `[B, 11]`: ten characters and the stop."""
         days = torch.randint(self.days, (size,), generator=generator).tolist()
         styles = torch.randint(5, (size,), generator=generator).tolist()
         dates = [self.first + timedelta(days=n) for n in days]
@@ -243,7 +243,7 @@ def _pair(sources: list[list[int]], rows: list[list[int]], S: int, T: int) -> Ba
     """Return the batch for an encoder-decoder; sources are padded to S, rows to T."""
     idx, targets = _shifted(rows, T)
     src = torch.tensor([[*row, *[0] * (S - len(row))] for row in sources])
-    return {"src": src, "idx": idx, "targets": targets, "src_mask": src != 0}
+    return {"src": src, "idx": idx, "targets": targets, "src_padding": src != 0}
 
 
 # ------------------------------------------------------------------ pictures: for VisionTransformer

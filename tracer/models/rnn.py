@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .axes import gather_axes
-from .inputs import check_batch, check_choice, check_positive, check_source, check_tokens
+from .inputs import check_batch, check_choice, check_positive, check_source_ids, check_tokens
 
 __all__ = ["AdditiveAttention", "GRUCell", "Query", "RNNSeq2Seq"]
 
@@ -96,8 +96,8 @@ class AdditiveAttention(nn.Module):
         hidden = torch.tanh(query + keys)  # [B, 1, C] + [B, S, C] -> [B, S, C]
         # [B, S, C] @ [C, 1] -> [B, S, 1]
         scores = self.score(hidden).squeeze(-1)  # [B, S, 1] -> [B, S]
-        # The least number, not -inf: a row that is wholly masked keeps finite gradients.
-        scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+        scores = scores.masked_fill(~mask, float("-inf"))
+        # A row of -inf alone has become NaN, 0 / 0. Zeros are our choice: nothing seen, nothing added.
         weights = F.softmax(scores, dim=-1).masked_fill(~mask, 0.0)
         # [B, 1, S] @ [B, S, C] -> [B, 1, C]
         context = (weights.unsqueeze(1) @ memory).squeeze(1)  # [B, 1, C] -> [B, C]
@@ -126,7 +126,7 @@ class RNNSeq2Seq(nn.Module):
     """
 
     own_axes: ClassVar[dict[str, str]] = {
-        "src": "B S", "idx": "B T", "targets": "B T", "src_mask": "B S",
+        "src": "B S", "idx": "B T", "targets": "B T", "src_padding": "B S",
         "src_embedding.weight": "V_src C", "embedding.weight": "V C", "head.weight": "V C", "head.bias": "V",
         "bridge.weight": "C 2C", "bridge.bias": "C", "join.weight": "C C", "join.bias": "C",
     }  # fmt: skip
@@ -173,7 +173,7 @@ class RNNSeq2Seq(nn.Module):
         return {"C": self.n_embd, "V": self.vocab_size}
 
     def forward(
-        self, src: Tensor, idx: Tensor, targets: Tensor | None = None, *, src_mask: Tensor | None = None
+        self, src: Tensor, idx: Tensor, targets: Tensor | None = None, *, src_padding: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """Return `(logits, loss)`: scores `[B, T, V]`, and their mean cross-entropy in nats, or None without targets.
 
@@ -181,18 +181,18 @@ class RNNSeq2Seq(nn.Module):
             src: source ids `[B, S]`.
             idx: what the decoder is given, `[B, T]`: the start token, then the target without its last token.
             targets: the next token of each position `[B, T]`; -1 leaves a position out of the mean.
-            src_mask: True at tokens, False at padding, `[B, S]`; None: no padding.
+            src_padding: True at tokens, False at padding, `[B, S]`; None: no padding.
         """
         check_batch(idx, targets, self.vocab_size)
-        logits, _ = self.decode(src, idx, src_mask=src_mask)
+        logits, _ = self.decode(src, idx, src_padding=src_padding)
         if targets is None:
             return logits, None
         # [B, T, V] -> [(B T), V]; [B, T] -> [(B T)]
         return logits, F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1)
 
-    def decode(self, src: Tensor, idx: Tensor, *, src_mask: Tensor | None = None) -> tuple[Tensor, list[Tensor]]:
+    def decode(self, src: Tensor, idx: Tensor, *, src_padding: Tensor | None = None) -> tuple[Tensor, list[Tensor]]:
         """Return logits `[B, T, V]` and for each of the T steps the weights `[B, S]`; none without attention."""
-        memory, state, mask = self.encode(src, src_mask)
+        memory, state, mask = self.encode(src, src_padding)
         keys = self.attention.key(memory) if self.attention is not None else memory  # [B, S, C], once for all steps
         x = self.embedding(idx)  # [B, T] -> [B, T, C]
         out, looks = torch.zeros_like(x), []
@@ -202,17 +202,17 @@ class RNNSeq2Seq(nn.Module):
                 looks.append(weights)
         return self.head(out), looks  # [B, T, C] @ [C, V] -> [B, T, V]
 
-    def attention_map(self, src: Tensor, idx: Tensor, *, src_mask: Tensor | None = None) -> Tensor:
+    def attention_map(self, src: Tensor, idx: Tensor, *, src_padding: Tensor | None = None) -> Tensor:
         """Return the share of each source position in what each target position was given, `[B, T, S]`."""
         if self.attention is None:
             raise ValueError("Without attention there are no weights: build RNNSeq2Seq(..., attention=True).")
         check_batch(idx, None, self.vocab_size)
-        return torch.stack(self.decode(src, idx, src_mask=src_mask)[1], dim=1)  # T x [B, S] -> [B, T, S]
+        return torch.stack(self.decode(src, idx, src_padding=src_padding)[1], dim=1)  # T x [B, S] -> [B, T, S]
 
-    def encode(self, src: Tensor, src_mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    def encode(self, src: Tensor, src_padding: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Return all states of the encoder `[B, S, C]` (or 2C), the decoder's first `[B, C]`, and the mask `[B, S]`."""
-        check_source(src, src_mask, self.src_vocab_size)
-        mask = torch.ones_like(src, dtype=torch.bool) if src_mask is None else src_mask
+        check_source_ids(src, src_padding, self.src_vocab_size)
+        mask = torch.ones_like(src, dtype=torch.bool) if src_padding is None else src_padding
         x = self.src_embedding(src)  # [B, S] -> [B, S, C]
         memory, state = _read(self.encoder, x, mask)
         if self.backward_encoder is None or self.bridge is None:
@@ -240,12 +240,18 @@ class RNNSeq2Seq(nn.Module):
 
     @torch.no_grad()
     def generate(
-        self, src: Tensor, max_new_tokens: int, *, start: int, stop: int | None = None, src_mask: Tensor | None = None
+        self,
+        src: Tensor,
+        max_new_tokens: int,
+        *,
+        start: int,
+        stop: int | None = None,
+        src_padding: Tensor | None = None,
     ) -> Tensor:
         """Return the likeliest token of each step `[B, T]`; after `stop` a row repeats it."""
         check_positive(max_new_tokens=max_new_tokens)
         check_tokens(src)
-        memory, state, mask = self.encode(src, src_mask)
+        memory, state, mask = self.encode(src, src_padding)
         keys = self.attention.key(memory) if self.attention is not None else memory
         token = torch.full_like(src[:, 0], start)  # [B]
         done, found = torch.zeros_like(token, dtype=torch.bool), []
