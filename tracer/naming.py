@@ -27,7 +27,7 @@ __all__ = [
     "size_of",
 ]
 
-POSITIONS = frozenset("TSNXYL")
+POSITIONS = frozenset("TSNXYL") | {"Y/P", "X/P"}
 DATA = POSITIONS | {"B"}
 """Axes that only data can have: which example, which position."""
 FEATURES = ("C", "H", "D", "G", "M", "V", "E", "D_k", "D_v")
@@ -115,7 +115,7 @@ class Space:
         self.seen: dict[str, int] = {}
         """Sizes of the symbols met so far that were not declared: B, T, S; the latest where one changes."""
         self._syms: dict[tuple[str, int], Sym] = {}
-        self._split: dict[str, tuple[str, str]] = {}  # C -> (H, D), H -> (G, H/G), only where the sizes agree
+        self._split: dict[str, tuple[str, str]] = {}  # C -> (H, D), Y -> (Y/P, P), only where the sizes agree
         self._equations: list[tuple[Term, Term]] = []
         self._options: dict[int, tuple[Term, ...]] = {}
         self._open: list[Var] = []  # axes of parameters, named at the end by their only option
@@ -130,6 +130,12 @@ class Space:
         if {"G", "H"} <= known.keys() and known["G"] < known["H"] and known["H"] % known["G"] == 0:
             self._split["H"] = ("G", "H/G")
             known["H/G"] = known["H"] // known["G"]
+        for edge, patches in (("Y", "Y/P"), ("X", "X/P")):  # an image cut into patches of P x P
+            if {edge, "P"} <= known.keys() and known["P"] and known[edge] % known["P"] == 0:
+                self._split[edge] = (patches, "P")
+                known[patches] = known[edge] // known["P"]
+        if {"N", "Y/P", "X/P"} <= known.keys() and known["N"] == known["Y/P"] * known["X/P"]:
+            self._split["N"] = ("Y/P", "X/P")
         self._joined = {pair: whole for whole, pair in self._split.items()}
 
     # ------------------------------------------------------------ making terms
