@@ -228,11 +228,12 @@ class Attention(nn.Module):
             k = rearrange(k, "B S (G D) -> B G S D", G=G)
             v = rearrange(v, "B S (G D_v) -> B G S D_v", G=G)
         else:
+            S = k.shape[1]  # T, unless there is a source
             # view cuts the features of each token into H pieces; the transpose makes [T, D] the last two axes, which
             # are the ones that @ multiplies, so that every head is on its own.
             q = q.view(B, T, H, D).transpose(1, 2)  # [B, T, (H D)] -> [B, T, H, D] -> [B, H, T, D]
-            k = k.view(B, -1, G, D).transpose(1, 2)  # [B, S, (G D)] -> [B, S, G, D] -> [B, G, S, D]
-            v = v.view(B, -1, G, D_v).transpose(1, 2)  # [B, S, (G D_v)] -> [B, S, G, D_v] -> [B, G, S, D_v]
+            k = k.view(B, S, G, D).transpose(1, 2)  # [B, S, (G D)] -> [B, S, G, D] -> [B, G, S, D]
+            v = v.view(B, S, G, D_v).transpose(1, 2)  # [B, S, (G D_v)] -> [B, S, G, D_v] -> [B, G, S, D_v]
         if self.rotary is not None:
             if positions is None:
                 positions = torch.arange(past, past + T, device=x.device)  # [T]

@@ -134,19 +134,21 @@ def check_length(T: int, block_size: int | None) -> None:
     """Raise ValueError if there are more positions than the model was built for; None: for any number."""
     if block_size is not None and T > block_size:
         raise ValueError(
-            f"T={T} positions, but block_size={block_size}: the mask and the position embeddings have no row beyond "
-            f"it. Keep the last {block_size} positions, [:, -{block_size}:], or build with a larger block_size."
+            f"T={T} positions, but block_size={block_size}: the model was built for no more than that. "
+            f"Keep the last {block_size} positions, [:, -{block_size}:], or build with a larger block_size."
         )
 
 
-def check_batch(idx: Tensor, targets: Tensor | None, vocab_size: int, block_size: int | None = None) -> None:
+def check_batch(
+    idx: Tensor, targets: Tensor | None, vocab_size: int, block_size: int | None = None, past: int = 0
+) -> None:
     """Raise unless the model has a row for every id and position of `idx`, and `targets` fits `idx`.
 
     TypeError: no tensor, or not of whole numbers. ValueError: a shape that does not fit. IndexError: an id outside
     0..V-1; in `targets` -1 is allowed too.
     """
     check_tokens(idx)
-    check_length(idx.shape[1], block_size)
+    check_length(past + idx.shape[1], block_size)
     _check_ids("idx", idx, vocab_size)
     if targets is None:
         return
