@@ -127,7 +127,7 @@ LAYERS = (
     {"render"},
     {"advice"},
     {"result"},
-    {"ledger", "paths", "sites"},
+    {"ledger", "opened", "paths", "patterns", "sites"},
     {"hooks", "recorder"},
     {"engine"},
     {"checks", "devices", "explorer", "magic", "models"},

@@ -204,6 +204,7 @@ MEMORY_WORDS = {
     "in-place": N_("the input's memory was overwritten"),
     "copy": N_("the same numbers, moved to memory of their own"),
     "new": N_("results computed into memory of their own"),
+    "inside": N_("a step inside the operation above, not materialised by its kernel: told by what the kernel computes"),
     "unknown": N_("the memory cannot be asked for"),
 }
 """Word in a picture -> what it says; `copy` is `new` memory taken by an operation that only moves numbers."""
@@ -220,6 +221,8 @@ def memory_word(op: Op) -> str:
     if not op.outputs:
         return ""
     kind = op.outputs[0].memory
+    if kind is None and op.parent is not None:
+        return "inside"
     if kind == "new":
         return "copy" if op.name in _MOVES else "new"
     return kind or "unknown"

@@ -87,7 +87,8 @@ def _items(items: Iterable[Line | Repeat]) -> list[str]:
 
 
 def _line(line: Line) -> list[str]:
-    text = [head_text(line)]
+    inside = all(op.parent is not None for op in line.ops)
+    text = [f"{'    ' if inside else ''}{head_text(line)}"]
     for chain in chains(line):
         indent = "        " if chain.inner else "    "
         words = [memory_word(step.op) for step in chain.steps]
