@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from .attention import Attention
 from .axes import gather_axes
 from .blocks import Activation, Block, LayerNorm, Norm
-from .inputs import check_batch, check_mask, check_positive
+from .inputs import check_batch, check_mask, check_positive, check_segments
 from .positions import LearnedPositions
 
 __all__ = ["Encoder", "mean_of_tokens"]
@@ -121,6 +121,8 @@ class Encoder(nn.Module):
         check_batch(idx, None, self.vocab_size, self.block_size)
         if padding is not None:
             check_mask("padding", padding, [tuple(idx.shape)])
+        if segments is not None and self.wse is not None:
+            check_segments(segments, idx, self.wse.num_embeddings)
         _, T = idx.shape
         x = self.wte(idx) + self.wpe(torch.arange(T, device=idx.device))  # [B, T, C] + [T, C] -> [B, T, C]
         if self.wse is not None:

@@ -15,12 +15,15 @@ __all__ = [
     "check_even",
     "check_groups",
     "check_heads",
+    "check_image_targets",
+    "check_images",
     "check_inputs",
     "check_length",
     "check_mask",
     "check_positions",
     "check_positive",
     "check_residual",
+    "check_segments",
     "check_source",
     "check_source_ids",
     "check_tokens",
@@ -202,7 +205,7 @@ def check_tokens(idx: Tensor, name: str = "idx", axis: str = "T") -> None:
         raise ValueError(f"{name} is {shape}: {axis}=0, so there is no token to go on. Give at least one in each row.")
 
 
-def _check_ids(name: str, ids: Tensor, vocab_size: int, lowest: int = 0) -> None:
+def _check_ids(name: str, ids: Tensor, vocab_size: int, lowest: int = 0, count: str = "V") -> None:
     """Raise IndexError naming the first id outside lowest..V-1; pass where the numbers cannot be looked at.
 
     Without it a GPU stops with a device-side assert that names neither id nor line, and the process must be
@@ -221,8 +224,8 @@ def _check_ids(name: str, ids: Tensor, vocab_size: int, lowest: int = 0) -> None
         wrong = int(ids[b, t])
     also = ", and -1 marks a position that the loss leaves out" if lowest == -1 else ""
     raise IndexError(
-        f"{name}[{b}, {t}] is {wrong}, but V={vocab_size}: ids run from 0 to {vocab_size - 1}{also}. "
-        f"Use the tokenizer that belongs to the model, or build it with a larger vocab_size."
+        f"{name}[{b}, {t}] is {wrong}, but {count}={vocab_size}: ids run from 0 to {vocab_size - 1}{also}. "
+        "Use the tokenizer that belongs to the model, or build it with a larger vocab_size."
     )
 
 
@@ -251,6 +254,13 @@ def check_positions(positions: Tensor, x: Tensor) -> None:
             f"positions are {list(positions.shape)}, but x is {list(x.shape)}: give one number for each of the "
             f"T={T} positions, [{T}] or [{B}, {T}]."
         )
+
+
+def check_segments(segments: Tensor, idx: Tensor, n_segment: int) -> None:
+    """Raise unless each token of `idx` `[B, T]` has a segment from 0 to n_segment - 1."""
+    if segments.shape != idx.shape:
+        raise ValueError(f"segments is {list(segments.shape)}, but idx is {list(idx.shape)}: each token has one.")
+    _check_ids("segments", segments, n_segment, count="n_segment")
 
 
 def check_images(images: Tensor, shape: tuple[int, int, int]) -> None:
