@@ -144,10 +144,14 @@ class GPT(nn.Module):
         check_batch(idx, targets, V, block_size, past)
         B, T = idx.shape
 
-        if padding is None:
+        pos = None
+        if padding is not None:
+            check_mask("padding", padding, [(B, past + T)])
+        if self.config.positions == "none":
+            pass
+        elif padding is None:
             pos = torch.arange(past, past + T, device=idx.device).unsqueeze(0)  # [T] -> [1, T]
         else:
-            check_mask("padding", padding, [(B, past + T)])
             pos = (padding.cumsum(dim=1) - 1).clamp(min=0)[:, past:]  # [B, S+T] -> [B, T]
         x = self.transformer.wte(idx)  # [B, T] -> [B, T, C]
         if "wpe" in self.transformer:
