@@ -42,7 +42,7 @@ def reading(path: Path) -> Iterator[None]:
     except BadFile:
         raise
     except (
-        OSError, EOFError, KeyError, ValueError, RuntimeError,
+        OSError, EOFError, KeyError, TypeError, ValueError, RuntimeError,
         zipfile.BadZipFile, pickle.UnpicklingError, SafetensorError,
     ) as error:  # fmt: skip
         reason = str(error).partition("\n")[0] or type(error).__name__

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from .attention import Attention
 from .axes import gather_axes
 from .blocks import Activation, Block, LayerNorm, Norm
-from .inputs import check_batch, check_choice, check_positive, check_source_ids
+from .inputs import check_batch, check_choice, check_pair, check_positive, check_source_ids
 from .positions import LearnedPositions, SinusoidalPositions
 
 __all__ = ["EncoderDecoder", "PositionKind"]
@@ -140,6 +140,7 @@ class EncoderDecoder(nn.Module):
         """
         check_batch(idx, targets, self.vocab_size, self.block_size)
         memory = self.encode(src, src_padding)  # [B, S] -> [B, S, C]
+        check_pair(src, idx)
         logits = self.decode(idx, memory, src_padding)  # [B, T], [B, S, C] -> [B, T, V]
         if targets is None:
             return logits, None

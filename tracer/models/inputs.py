@@ -20,6 +20,7 @@ __all__ = [
     "check_inputs",
     "check_length",
     "check_mask",
+    "check_pair",
     "check_positions",
     "check_positive",
     "check_residual",
@@ -164,6 +165,12 @@ def check_batch(
             f"so both are [B, T]. From one sequence: idx = ids[:, :-1], targets = ids[:, 1:]."
         )
     _check_ids("targets", targets, vocab_size, lowest=-1)
+
+
+def check_pair(src: Tensor, idx: Tensor) -> None:
+    """Raise ValueError unless each row of `idx` has a source of its own."""
+    if len(src) != len(idx):
+        raise ValueError(f"src has {len(src)} rows and idx {len(idx)}: each row of idx has its own source.")
 
 
 def check_source_ids(src: Tensor, padding: Tensor | None, vocab_size: int, block_size: int | None = None) -> None:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .axes import gather_axes
-from .inputs import check_batch, check_choice, check_positive, check_source_ids, check_tokens
+from .inputs import check_batch, check_choice, check_pair, check_positive, check_source_ids, check_tokens
 
 __all__ = ["AdditiveAttention", "GRUCell", "Query", "RNNSeq2Seq"]
 
@@ -193,6 +193,7 @@ class RNNSeq2Seq(nn.Module):
     def decode(self, src: Tensor, idx: Tensor, *, src_padding: Tensor | None = None) -> tuple[Tensor, list[Tensor]]:
         """Return logits `[B, T, V]` and for each of the T steps the weights `[B, S]`; none without attention."""
         memory, state, mask = self.encode(src, src_padding)
+        check_pair(src, idx)
         keys = self.attention.key(memory) if self.attention is not None else memory  # [B, S, C], once for all steps
         x = self.embedding(idx)  # [B, T] -> [B, T, C]
         out, looks = torch.zeros_like(x), []
