@@ -1,5 +1,6 @@
 """check_axes: what fits and what it binds, and the whole text of each refusal."""
 
+import re
 from typing import Any
 
 import pytest
@@ -134,3 +135,37 @@ def test_it_refuses_exactly_what_does_not_fit(shape: list[int], order: list[int]
     else:
         with pytest.raises(AxisMismatch, match="expected"):
             check_axes(moved, "B H T D", **sizes)
+
+
+@pytest.mark.parametrize(
+    ("x", "axes", "sizes", "words"),
+    [
+        ("B H T D", torch.zeros(2, 3), {}, "The tensor comes first, then the axes."),
+        ((2, 3), "B C", {}, "Give the tensor itself, not its shape."),
+        (torch.zeros(2, 3), ["B", "C"], {}, 'axes are one text, such as "B H T D"; this is of type list.'),
+        (torch.zeros(2, 3), None, {}, "this is of type NoneType."),
+        (torch.zeros(2, 3), "B H", {"h": 3}, "no axis is called h; did you mean H?"),
+        (torch.zeros(2, 3), "B H", {"(B H)": 6}, "a size is given for one symbol; (B H) is none."),
+        (torch.zeros(2, 3), "B H", {"H": "3"}, "the size of H should be a whole number; it is '3'."),
+        (torch.zeros(2, 3), "B H", {"H": 3.0}, "it is 3.0."),
+        (torch.zeros(2, 1), "B H", {"H": True}, "it is True."),
+        (torch.zeros(2, 3), "B H", {"H": None}, "it is None."),
+        (torch.zeros(2, 3), "B H", {"H": -3}, "it is -3."),
+    ],
+)
+def test_a_call_that_cannot_be_meant_is_an_error_of_the_call(x: Any, axes: Any, sizes: Any, words: str) -> None:
+    with pytest.raises(AxesError, match=re.escape(words)):
+        check_axes(x, axes, **sizes)
+
+
+def test_axes_without_spaces_and_in_round_brackets() -> None:
+    with pytest.raises(AxisMismatch, match="1 axis is expected, there are 4: write spaces between the axes, 'B H T D'"):
+        check_axes(torch.zeros(2, 3, 5, 7), "BHTD")
+    with pytest.raises(AxisMismatch, match="round brackets join axes into one; leave them out"):
+        check_axes(torch.zeros(2, 3, 5, 7), "(B, H, T, D)")
+
+
+def test_sizes_of_a_whole_trace_may_be_given() -> None:
+    """`check_axes(x, "B T C", **t.sizes)`: sizes of symbols that this tensor does not have are let be."""
+    assert check_axes(torch.zeros(2, 5, 21), "B T C", C=21, H=3)["T"] == 5
+    assert check_axes(torch.zeros(2, 3), "B H", H=torch.tensor(3)) == {"H": 3, "B": 2}

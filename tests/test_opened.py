@@ -153,6 +153,7 @@ def test_a_recurrent_layer_opens_by_step_and_says_how_far(kind):
     assert f"{MOST_STEPS} of its {T} positions" in t.warnings[0]
 
 
+@pytest.mark.filterwarnings("ignore:LSTM with projections")  # torch's own word on speed
 def test_what_cannot_be_opened_stays_one_operation_and_says_so():
     layer = nn.GRU(4, 3)
     packed = nn.utils.rnn.pack_padded_sequence(torch.randn(T, B, 4), torch.tensor([5, 3]))

@@ -293,12 +293,13 @@ def folded(*paths: str, change: int | None = None) -> list[str]:
 
 
 def test_equal_blocks_are_folded() -> None:
-    assert folded("h.0", "h.1", "h.2") == ["h.0", "h.1 .. h.2: as h.0"]
-    assert folded("h.0.a", "h.1.a") == ["h.0.a", "h.1: as h.0"]
+    assert folded("h.0", "h.1", "h.2") == ["h.0", "h.1 .. h.2: as h.0 (2 operations)"]
+    assert folded("h.0.a", "h.1.a") == ["h.0.a", "h.1: as h.0 (1 operation)"]
 
 
 def test_a_block_that_differs_is_shown() -> None:
-    assert folded("h.0", "h.1", "h.2", "h.3", change=0) == ["h.0", "h.1", "h.2 .. h.3: as h.1"]
+    shown = folded("h.0", "h.1", "h.2", "h.3", change=0)
+    assert shown == ["h.0", "h.1", "h.2 .. h.3: as h.1 (2 operations)"]
     assert folded("h.0", "h.1", "h.2", change=1) == ["h.0", "h.1", "h.2"]
 
 
@@ -310,7 +311,60 @@ def test_only_neighbours_in_order_are_folded() -> None:
 
 def test_experts_inside_blocks_are_folded_inside() -> None:
     paths = [f"h.{i}.experts.{e}" for i in range(2) for e in range(3)]
-    assert folded(*paths) == ["h.0.experts.0", "h.0.experts.1 .. h.0.experts.2: as h.0.experts.0", "h.1: as h.0"]
+    assert folded(*paths) == [
+        "h.0.experts.0",
+        "h.0.experts.1 .. h.0.experts.2: as h.0.experts.0 (2 operations)",
+        "h.1: as h.0 (3 operations)",
+    ]
+
+
+def kinds(names: str, *, paths: str = "h.{}", variable: str = "x") -> list[str]:
+    """Fold blocks that run one operation each: `names` has a letter for each block, `a` is an add, `s` a sub."""
+    m = Maker()
+    for i, letter in enumerate(names):
+        at(m, "x = x + 1", ({"a": "add", "s": "sub"}[letter], variable.format(i)), module=paths.format(i))
+    return [i.note if isinstance(i, Repeat) else i.module for i in fold(lines(m.ops))]
+
+
+def test_blocks_of_two_kinds_that_take_turns_are_folded() -> None:
+    assert kinds("asasas") == ["h.2 .. h.5: as h.0 .. h.1 (4 operations)"]
+    assert kinds("aasaas") == ["h.3 .. h.5: as h.0 .. h.2 (3 operations)"]
+    assert kinds("asas a".replace(" ", "")) == ["h.2 .. h.3: as h.0 .. h.1 (2 operations)", "h.4"]
+    assert kinds("as") == ["h.0", "h.1"]
+
+
+def test_a_layer_that_is_used_again_is_folded() -> None:
+    m = Maker()
+    for _ in range(3):
+        at(m, "x = self.norm(x)", ("layer_norm", "x"), module="h.0")
+        at(m, "x = x + 1", ("add", "x"), module="h.0")
+    assert [i.note for i in fold(lines(m.ops)) if isinstance(i, Repeat)] == ["h.0, 2 more times: as h.0 (4 operations)"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"variable": "y"}, {"memory": "view"}, {"stride": (1, 2, 10)}, {"dtype": "torch.float16"}, {"device": "meta"}],
+)
+def test_a_block_that_differs_in_one_thing_is_shown(change: dict[str, Any]) -> None:
+    m = Maker()
+    for i in range(2):
+        out = {"variable": "x", "memory": "new", **(change if i else {})}
+        m.op("add", [m.tensor("B T C", "x")], m.tensor("B T C", **out), (1, "x = x + 1"), module=f"h.{i}")
+    assert len(fold(lines(m.ops))) == 2
+
+
+def test_no_operation_is_lost_in_folds() -> None:
+    """What is shown and what the notes count are all there are."""
+    ops = gpt(5)
+
+    def count(items: Any) -> int:
+        inside = [line for i in items if isinstance(i, Repeat) for _, body in i.others for line in body]
+        shown = sum(count(i.first) if isinstance(i, Repeat) else len(i.ops) for i in items)
+        return shown + sum(len(line.ops) for line in inside)
+
+    folds = [i for i in fold(lines(ops)) if isinstance(i, Repeat)]
+    assert count(fold(lines(ops))) == len(ops)
+    assert folds[0].note == "transformer.h.1 .. transformer.h.4: as transformer.h.0 (108 operations)"  # 4 x 27
 
 
 def test_other_sizes_are_not_folded() -> None:

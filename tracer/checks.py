@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import permutations
+from operator import index
 from typing import Any
 
 from .errors import AxesError, AxisMismatch
 from .naming import parse_axes, size_of
 from .render.colours import SYMBOL
+from .speech import say, say_count
 
 __all__ = ["check_axes"]
 
@@ -23,19 +25,15 @@ def check_axes(x: Any, axes: str, /, **sizes: int) -> dict[str, int]:
 
     Raises:
         AxisMismatch: the shape does not fit; the message says which axis, and whether another order would fit.
-        AxesError: the text cannot be read, or `x` has no shape.
+        AxesError: the text cannot be read, `x` has no shape, or a size is none.
 
     Example:
         >>> import numpy
         >>> check_axes(numpy.zeros((2, 3, 5, 7)), "B H T D", H=3)
         {'H': 3, 'B': 2, 'T': 5, 'D': 7}
     """
-    shape = getattr(x, "shape", None)
-    if shape is None:
-        raise AxesError(
-            f"check_axes needs something with a shape, such as a tensor; this is of type {type(x).__name__}."
-        )
-    shape, names = tuple(int(n) for n in shape), parse_axes(axes)
+    shape, names = _shape(x), _names(axes)
+    sizes = {symbol: _given(symbol, size, names) for symbol, size in sizes.items()}
     if len(names) != len(shape):
         wrong = [_count(names, shape, sizes)]
     else:
@@ -47,19 +45,67 @@ def check_axes(x: Any, axes: str, /, **sizes: int) -> dict[str, int]:
     raise AxisMismatch("\n".join([f"expected {_label(names)}{known}, got {list(shape)}", *wrong]))
 
 
+def _shape(x: Any) -> tuple[int, ...]:
+    shape = getattr(x, "shape", None)
+    if shape is not None:
+        return tuple(int(n) for n in shape)
+    text = say(
+        "check_axes needs something with a shape, such as a tensor; this is of type {kind}.", kind=type(x).__name__
+    )
+    if isinstance(x, str):
+        text += say(" The tensor comes first, then the axes.")
+    if isinstance(x, tuple | list) and x and all(isinstance(n, int) for n in x):
+        text += say(" Give the tensor itself, not its shape.")
+    raise AxesError(text)
+
+
+def _names(axes: Any) -> tuple[str, ...]:
+    if not isinstance(axes, str):
+        raise AxesError(say('axes are one text, such as "B H T D"; this is of type {kind}.', kind=type(axes).__name__))
+    return parse_axes(axes)
+
+
+def _given(symbol: str, size: Any, names: Sequence[str]) -> int:
+    """Return a size that was given as an int; a symbol that no axis has is fine, unless it is one in the wrong case."""
+    known = {s for name in names for s in SYMBOL.findall(name)}
+    meant = [s for s in sorted(known) if s.lower() == symbol.lower()]
+    if meant and symbol not in known:
+        raise AxesError(say("no axis is called {symbol}; did you mean {meant}?", symbol=symbol, meant=meant[0]))
+    if not SYMBOL.fullmatch(symbol):
+        raise AxesError(say("a size is given for one symbol; {symbol} is none.", symbol=symbol))
+    try:
+        number = None if isinstance(size, bool) else index(size)
+    except TypeError:
+        number = None
+    if number is None or number < 0:
+        raise AxesError(
+            say("the size of {symbol} should be a whole number; it is {size}.", symbol=symbol, size=repr(size))
+        )
+    return number
+
+
 def _label(names: Sequence[str]) -> str:
     return f"[{', '.join(names)}]"
 
 
 def _count(names: tuple[str, ...], shape: tuple[int, ...], sizes: Mapping[str, int]) -> str:
     """Say that the number of axes differs, and which one axis would explain it."""
-    text = f"{len(names)} axes are expected, there are {len(shape)}"
+    text = say_count(
+        "{n} axis is expected, there are {there}",
+        "{n} axes are expected, there are {there}",
+        len(names),
+        there=len(shape),
+    )
+    if len(names) == 1 and len(names[0]) == len(shape) and names[0].isalpha():
+        return text + say(": write spaces between the axes, {axes}", axes=repr(" ".join(names[0])))
+    if len(names) == 1 and names[0].startswith("(") and len(names[0].split()) == len(shape):
+        return text + say(": round brackets join axes into one; leave them out")
     without = [names[i] for i in range(len(names)) if _fits(names[:i] + names[i + 1 :], shape, sizes)]
     extra = [i for i in range(len(shape)) if _fits(names, shape[:i] + shape[i + 1 :], sizes)]
     if len(without) == 1:
-        return f"{text}: {without[0]} looks missing"
+        return text + say(": {axis} looks missing", axis=without[0])
     if len(extra) == 1:
-        return f"{text}: axis {extra[0]}, of size {shape[extra[0]]}, looks like one too many"
+        return text + say(": axis {i}, of size {size}, looks like one too many", i=extra[0], size=shape[extra[0]])
     return text
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Protocol, overload
 
+from .diff import Diff
 from .errors import TracerError
 from .namer import Named, name_log
 from .records import Line, Log, Op, TensorInfo
@@ -215,6 +216,18 @@ class Trace(Sequence[Op]):
             picked = [(n, *(inside if n in inside._variables else self)._last(n)) for n in names]
             found += table.rows(what, picked)
         return table.Table(tuple(found), caption)
+
+    def diff(self, other: "Trace", *, names: tuple[str, str] = ("mine", "theirs")) -> Diff:
+        """Return the steps in which this run and another differ; `names` is what the two are called when shown.
+
+        Steps are matched by module, line and operation, where the code differs by operation and named shapes; a step
+        that only `other` has is "added", one that only this run has is "gone".
+
+        Example:
+            d = yours.diff(reference, names=("yours", "reference"))
+            print(d.sentence)
+        """
+        return Diff(self._data.ops, other._data.ops, names)
 
     # ------------------------------------------------------------ by hand
 

@@ -1,5 +1,7 @@
 """A trace as a page, on a telephone and on a projector, light and dark: nothing overlaps or runs off the side."""
 
+from dataclasses import replace
+
 import pytest
 from handmade import SIZES, gpt
 
@@ -67,6 +69,54 @@ def test_a_page_fits(page, trace, name, size, theme, artefacts):
     assert page.evaluate(COLLISIONS) == []
     contrast, where = page.evaluate(LOWEST_CONTRAST)
     assert contrast >= 4.5, where
+
+
+@pytest.fixture(scope="module")
+def differences(trace):
+    """All four kinds of change, long names for the two runs, and a fold."""
+    more = Trace.from_ops(gpt(3, {**SIZES, "H": 7, "D": 3}))
+    norm, activation, lost = (
+        next(op for op in trace if op.module == f"transformer.h.{path}") for path in ("1.ln_2", "2.mlp.act", "0.ln_1")
+    )
+    steps = [op if op is not activation else replace(op, name="gelu_new") for op in trace if op not in (norm, lost)]
+    other = Trace.from_ops([*steps[:4], norm, *steps[4:]])
+    names = ("your run of Monday", "the reference of the course")
+    return {
+        "kinds": other.diff(trace, names=names),
+        "back": trace.diff(other, names=names),
+        "sizes": trace.diff(more),
+    }
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize("name", ["kinds", "back", "sizes"])
+def test_a_page_of_differences_fits(page, differences, name, width, theme, artefacts):
+    page.set_viewport_size({"width": width, "height": 800})
+    page.emulate_media(color_scheme=theme)
+    page.set_content(differences[name].to_html())
+    for fold in page.locator("summary").all():
+        fold.click()
+    page.screenshot(path=artefacts / f"diff-{name}-{width}-{theme}.png", full_page=True)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate(COLLISIONS) == []
+    contrast, where = page.evaluate(LOWEST_CONTRAST)
+    assert contrast >= 4.5, where
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_a_change_is_told_by_words_in_one_piece(page, differences, width):
+    """In black and white too: each row says what it is, and no word of it is broken in two."""
+    page.set_viewport_size({"width": width, "height": 800})
+    page.set_content(differences["kinds"].to_html())
+    rows = page.locator(".st-diff th[scope=row]")
+    shown = {text.split(" (")[0] for text in rows.all_inner_texts()}
+    assert shown == {"+ added", "~ changed", "> moved"}
+    assert min(box["width"] for row in rows.all() if (box := row.bounding_box())) > 90
+    before = "e => getComputedStyle(e, '::before').content"
+    names = {page.locator(".st-diff td").nth(i).evaluate(before) for i in range(2)}
+    expected = {'"your run of Monday"', '"the reference of the course"'} if width == 360 else {"none"}
+    assert names == expected
 
 
 def test_repeated_blocks_open_by_keyboard(page, trace):

@@ -29,7 +29,7 @@ from .layout import (
     told_apart,
 )
 
-__all__ = ["esc", "fragment", "label_html", "page", "style"]
+__all__ = ["chain_html", "esc", "fragment", "label_html", "page", "style", "whole_page"]
 
 _CSS = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
 
@@ -41,12 +41,16 @@ def esc(text: object) -> str:
 
 def page(sheet: Sheet, folded: bool = True) -> str:
     """Return one whole offline page."""
-    title = esc(say("Shape trace"))
+    return whole_page(say("Shape trace"), fragment(sheet, folded))
+
+
+def whole_page(title: str, body: str) -> str:
+    """Return an offline page around one piece."""
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{esc(title)}</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         "<style>:root{color-scheme:light dark}body{margin:0}</style></head>"
-        f"<body><main>{fragment(sheet, folded)}</main></body></html>\n"
+        f"<body><main>{body}</main></body></html>\n"
     )
 
 
@@ -159,11 +163,12 @@ def _module(module: str, part: Iterable[Line]) -> str:
 def _row(line: Line) -> str:
     code = f"<code>{esc(line.source.code)}</code>" if line.source else ""
     where = f'<small class="st-at">{esc(place(line.source))}</small>'
-    shapes = "".join(_chain(chain) for chain in chains(line))
+    shapes = "".join(chain_html(chain) for chain in chains(line))
     return f'<tr><th scope="row" class="st-code">{where}{code}</th><td>{shapes}</td></tr>'
 
 
-def _chain(chain: Chain) -> str:
+def chain_html(chain: Chain) -> str:
+    """Return one chain of shapes."""
     start = _tensor(chain.start) if chain.start else ""
     name = f'<span class="st-l">{esc(chain.name)}:</span>' if chain.name else ""
     steps = "".join(_step(step, bool(start) or i > 0) for i, step in enumerate(chain.steps))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from ..records import Line, Op, Source, TensorInfo
-from ..speech import N_, say
+from ..speech import N_, say, say_count
 from .colours import SYMBOL
 
 __all__ = [
@@ -18,12 +18,14 @@ __all__ = [
     "Sheet",
     "Step",
     "as_written",
+    "block_of",
     "chains",
     "concrete",
     "fold",
     "header_sizes",
     "lines",
     "memory_word",
+    "next_block",
     "owner",
     "place",
     "plain",
@@ -241,36 +243,71 @@ class Repeat:
 
     @property
     def note(self) -> str:
-        """The sentence that stands for the others: `blocks.1 .. blocks.11: as blocks.0`."""
+        """The sentence that stands for the others: `blocks.1 .. blocks.11: as blocks.0 (341 operations)`."""
         names = [path for path, _ in self.others]
-        span = names[0] if len(names) == 1 else f"{names[0]} .. {names[-1]}"
-        return say("{span}: as {path}", span=span, path=self.path)
+        span = names[0] if len(set(names)) == 1 else f"{names[0]} .. {names[-1]}"
+        if {*names} == {self.path}:
+            span = say_count("{path}, {n} more time", "{path}, {n} more times", len(names), path=self.path)
+        count = say_count(
+            "{n} operation", "{n} operations", sum(len(line.ops) for _, body in self.others for line in body)
+        )
+        return say("{span}: as {path} ({count})", span=span, path=self.path, count=count)
 
 
 def fold(found: Sequence[Line], prefix: str = "") -> tuple[Line | Repeat, ...]:
     """Gather numbered blocks (`h.0`, `h.1`, …) that ran the same operations with the same names and sizes."""
-    runs = [(head, tuple(run)) for head, run in groupby(found, key=lambda line: _head(line.module, prefix))]
+    runs = [
+        (head, body)
+        for head, run in groupby(found, key=lambda line: block_of(line.module, prefix))
+        for body in (_passes(tuple(run), head) if head else (tuple(run),))
+    ]
+    signs = [_sign(body, head) if head else () for head, body in runs]
     items: list[Line | Repeat] = []
     at = 0
     while at < len(runs):
-        head, body = runs[at]
-        at += 1
-        if not head:
-            items += body
-            continue
-        sign = _sign(body, head)
-        others: list[tuple[str, tuple[Line, ...]]] = []
-        while (
-            at < len(runs) and runs[at][0] == _next(head, len(others) + 1) and _sign(runs[at][1], runs[at][0]) == sign
-        ):
-            others.append(runs[at])
-            at += 1
-        inside = fold(body, head)
-        items += [Repeat(head, inside, tuple(others))] if others else inside
+        head = runs[at][0]
+        period, count = _repeated(runs, signs, at) if head else (1, 1)
+        first = [item for head, body in runs[at : at + period] for item in (fold(body, head) if head else body)]
+        others = runs[at + period : at + period * count]
+        span = head if period == 1 else f"{head} .. {runs[at + period - 1][0]}"
+        items += [Repeat(span, tuple(first), tuple(others))] if others else first
+        at += period * count
     return tuple(items)
 
 
-def _head(module: str, prefix: str) -> str:
+_MOST_KINDS = 8
+"""Blocks of several kinds may take turns (every sixth layer attends to all): longer turns are not looked for."""
+
+
+def _repeated(runs: Sequence[tuple[str, tuple[Line, ...]]], signs: Sequence[object], at: int) -> tuple[int, int]:
+    """Return how many blocks from here on take turns, and how many times: what hides most; (1, 1) for no repeat."""
+    best = (1, 1)
+    for period in range(1, min(_MOST_KINDS, (len(runs) - at) // 2) + 1):
+        stop = at + period
+        while stop < len(runs) and signs[stop] == signs[stop - period] and _follows(runs[stop - 1][0], runs[stop][0]):
+            stop += 1
+        inner = all(_follows(runs[i - 1][0], runs[i][0]) for i in range(at + 1, at + period))
+        count = (stop - at) // period
+        if inner and count > 1 and period * (count - 1) > best[0] * (best[1] - 1):
+            best = (period, count)
+    return best
+
+
+def _follows(head: str, after: str) -> bool:
+    """Say whether a block is the next one, or the same once more."""
+    return bool(head) and after in (head, next_block(head, 1))
+
+
+def _passes(body: tuple[Line, ...], head: str) -> list[tuple[Line, ...]]:
+    """Cut what one block ran into equal passes: a layer that is used several times (ALBERT)."""
+    signs = [_sign((line,), head) for line in body]
+    for period in range(1, len(body) // 2 + 1):
+        if len(body) % period == 0 and signs[period:] == signs[:-period]:
+            return [body[i : i + period] for i in range(0, len(body), period)]
+    return [body]
+
+
+def block_of(module: str, prefix: str) -> str:
     """Return the path up to the first number after the prefix: `transformer.h.0` of `transformer.h.0.attn`; else ""."""
     parts = module.split(".")
     for i in range(prefix.count(".") + 1 if prefix else 0, len(parts)):
@@ -279,7 +316,8 @@ def _head(module: str, prefix: str) -> str:
     return ""
 
 
-def _next(head: str, steps: int) -> str:
+def next_block(head: str, steps: int) -> str:
+    """Return the path of the block so many numbers on: `h.3` of `h.0` and 3."""
     stem, dot, number = head.rpartition(".")
     return f"{stem}{dot}{int(number) + steps}"
 
@@ -288,9 +326,10 @@ def _sign(body: Sequence[Line], head: str) -> tuple[object, ...]:
     """What two blocks must have in common to be shown once."""
     return tuple(
         (
-            (line.source, op.name, op.args, op.module.removeprefix(head)),
-            *((*_tensor_sign(info), info.memory) for info in op.outputs),
-            *map(_tensor_sign, op.inputs),  # how an input was made is no part of this block
+            (line.source, op.name, op.args, op.module.removeprefix(head), op.parent is None),
+            *((*_tensor_sign(info), info.stride, info.memory, _own(info, head)) for info in op.outputs),
+            *((*_tensor_sign(info), _own(info, head)) for info in op.inputs if "." in (info.variable or "")),
+            *map(_tensor_sign, op.inputs),  # how an input was made, and its name, is no part of this block
         )
         for line in body
         for op in line.ops
@@ -299,6 +338,11 @@ def _sign(body: Sequence[Line], head: str) -> tuple[object, ...]:
 
 def _tensor_sign(info: TensorInfo) -> tuple[object, ...]:
     return info.label, info.shape, info.dtype, info.device, info.origins
+
+
+def _own(info: TensorInfo, head: str) -> str:
+    """Return a variable, or the path of a parameter within its block; what is returned as it came kept its name."""
+    return "" if info.memory == "same" else (info.variable or "").removeprefix(head)
 
 
 # ---------------------------------------------------------------- sizes and plain text
