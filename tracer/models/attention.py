@@ -211,9 +211,9 @@ class Attention(nn.Module):
             positions: `[T]` or `[B, T]`, for the rotary turn; None: counted from what the cache holds.
             cache: keys and values of earlier calls, to which those of x are added.
         """
+        check_inputs(x, source, C_in=self.n_embd, C_source=self.d_source)
         B, T, C = x.shape
         H, G, D, D_v = self.n_head, self.n_kv_head, self.d_head, self.d_value
-        check_inputs(x, source, C_in=self.n_embd, C_source=self.d_source)
         past = 0 if cache is None else len(cache)
         check_length(past + T, self.block_size)
 
@@ -275,19 +275,20 @@ class Attention(nn.Module):
         out = self.resid_dropout(out)
         return out
 
-    def _hidden(self, q: Tensor, k: Tensor, mask: Tensor | None, padding: Tensor | None) -> Tensor | None:
+    def _hidden(self, q: Tensor, k: Tensor, asked: Tensor | None, padding: Tensor | None) -> Tensor | None:
         """Return what may not be seen, True there, `[1 or B, 1 or H, T, S]`; None where everything may."""
         (B, H, T, _), S = q.shape, k.shape[2]
         hidden = None
-        if self.block_size is not None:
-            hidden = self.bias[:, :, S - T : S, :S] == 0  # [1, 1, T, S]
-        elif self.causal:
+        if self.causal:
             # The last T of S positions ask: query t is position S - T + t.
-            keep = torch.ones(T, S, dtype=torch.bool, device=q.device).tril(S - T)  # [T, S]
-            hidden = ~keep.view(1, 1, T, S)  # [T, S] -> [1, 1, T, S]
-        if mask is not None:
-            check_mask("mask", mask, [(T, S), (1, 1, T, S), (B, 1, T, S), (1, H, T, S), (B, H, T, S)])
-            hidden = ~mask if hidden is None else hidden | ~mask
+            if self.block_size is not None:
+                mask = self.bias[:, :, S - T : S, :S]  # [1, 1, T, S]
+            else:
+                mask = torch.ones(1, 1, T, S, dtype=torch.bool, device=q.device).tril(S - T)  # [1, 1, T, S]
+            hidden = mask == 0
+        if asked is not None:
+            check_mask("mask", asked, [(T, S), (1, 1, T, S), (B, 1, T, S), (1, H, T, S), (B, H, T, S)])
+            hidden = ~asked if hidden is None else hidden | ~asked
         if padding is not None:
             check_mask("padding", padding, [(B, S)])
             absent = ~padding[:, None, None, :]  # [B, S] -> [B, 1, 1, S]

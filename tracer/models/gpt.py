@@ -153,12 +153,12 @@ class GPT(nn.Module):
             pos = torch.arange(past, past + T, device=idx.device).unsqueeze(0)  # [T] -> [1, T]
         else:
             pos = (padding.cumsum(dim=1) - 1).clamp(min=0)[:, past:]  # [B, S+T] -> [B, T]
-        x = self.transformer.wte(idx)  # [B, T] -> [B, T, C]
+        x = tok_emb = self.transformer.wte(idx)  # [B, T] -> [B, T, C]
         if "wpe" in self.transformer:
             pos_emb = self.transformer.wpe(pos)  # [1, T] -> [1, T, C]
-            if pos_emb.dtype != x.dtype:
-                pos_emb = pos_emb.to(x.dtype)  # sinusoids are float32, whatever the weights are
-            x = x + pos_emb  # [B, T, C] + [1, T, C] -> [B, T, C]
+            if pos_emb.dtype != tok_emb.dtype:
+                pos_emb = pos_emb.to(tok_emb.dtype)  # sinusoids are float32, whatever the weights are
+            x = tok_emb + pos_emb  # [B, T, C] + [1, T, C] -> [B, T, C]
         x = self.transformer.drop(x)
         for i, block in enumerate(self.transformer.h):
             x = block(x, padding=padding, positions=pos, cache=None if cache is None else cache[i])
