@@ -132,11 +132,11 @@ class VisionTransformer(nn.Module):
 
     def patches(self, images: Tensor) -> Tensor:
         """Return images `[B, R, Y, X]` as a row of patches, each with its R P P numbers: `[B, N, (R P P)]`."""
-        B, R, Y, X = images.shape
         P = self.patch
-        x = images.view(B, R, Y // P, P, X // P, P)  # [B, R, Y, X] -> [B, R, Y/P, P, X/P, P]
-        x = x.permute(0, 2, 4, 1, 3, 5)  # -> [B, Y/P, X/P, R, P, P]
-        return x.reshape(B, self.n_patch, R * P * P)  # -> [B, N, (R P P)]
+        x = images.unflatten(2, (-1, P))  # [B, R, Y, X] -> [B, R, Y/P, P, X]
+        x = x.unflatten(4, (-1, P))  # -> [B, R, Y/P, P, X/P, P]
+        x = x.permute(0, 2, 4, 1, 3, 5)  # -> [B, Y/P, X/P, R, P, P]: what belongs to one patch stands together
+        return x.flatten(3).flatten(1, 2)  # -> [B, Y/P, X/P, (R P P)] -> [B, N, (R P P)]
 
     def convolve(self, images: Tensor) -> Tensor:
         """Return what `projection(patches(images))` returns, by a convolution of stride P with the same weights.
