@@ -133,8 +133,8 @@ class VisionTransformer(nn.Module):
     def patches(self, images: Tensor) -> Tensor:
         """Return images `[B, R, Y, X]` as a row of patches, each with its R P P numbers: `[B, N, (R P P)]`."""
         P = self.patch
-        x = images.unflatten(2, (-1, P))  # [B, R, Y, X] -> [B, R, Y/P, P, X]
-        x = x.unflatten(4, (-1, P))  # -> [B, R, Y/P, P, X/P, P]
+        x = torch.unflatten(images, 2, (-1, P))  # [B, R, Y, X] -> [B, R, Y/P, P, X]
+        x = torch.unflatten(x, 4, (-1, P))  # -> [B, R, Y/P, P, X/P, P]
         x = x.permute(0, 2, 4, 1, 3, 5)  # -> [B, Y/P, X/P, R, P, P]: what belongs to one patch stands together
         return x.flatten(3).flatten(1, 2)  # -> [B, Y/P, X/P, (R P P)] -> [B, N, (R P P)]
 
