@@ -34,6 +34,8 @@ FEATURES = ("C", "H", "D", "G", "M", "V", "E", "D_k", "D_v")
 """Axes that a parameter may get from its size alone, where the size leaves no tie."""
 NARROW = frozenset("HDGE") | {"D_k", "D_v"}
 """Those that are small enough to be met by chance: they need a role as well as a size."""
+_PATCHED = ("Y", "X", "N")
+"""axes of an image that is cut into patches: Y is (Y/P P), X is (X/P P), N is (Y/P X/P)"""
 
 
 class Sym:
@@ -283,7 +285,13 @@ class Space:
         atoms: list[Atom] = []
         for a in term.atoms:
             pair = self._relation(a) if type(a) is Sym else None
-            atoms += [b for p in pair for b in self.expand(self.sym(p, self.sizes[p])).atoms] if pair else [a]
+            parts = [b for p in pair for b in self.expand(self.sym(p, self.sizes[p])).atoms] if pair else [a]
+            # An image of one row of patches is as high as a patch: there Y is P. H = 1 does not make C the same as D.
+            atoms += (
+                parts
+                if a.size == 1 or type(a) is not Sym or a.name not in _PATCHED
+                else [b for b in parts if b.size > 1]
+            )
         return Term(term.num, term.den, tuple(atoms))
 
     def split_of(self, name: str) -> tuple[str, str] | None:

@@ -162,6 +162,16 @@ def test_trace_names_every_axis(sizes, pool, positions):
     assert t.find(name="softmax")[0].outputs[0].label == f"[B, H, {N}, {N}]"
 
 
+@pytest.mark.parametrize(("P", "Y", "X"), [(4, 4, 4), (2, 2, 8), (2, 8, 2), (1, 3, 5)])
+@pytest.mark.parametrize("pool", ["mean", "class"])
+def test_patches_as_large_as_the_image_or_a_pixel_are_no_mistake(P, Y, X, pool):
+    """With sizes of 1 an axis may be `?`; nothing is warned of, and no name is another one's."""
+    model = made((1, 3, 21, 11, 13, 3, P, Y, X), pool=pool)
+    t = tracer.trace(model, torch.zeros(2, 3, Y, X))
+    assert (t.warnings, t.unnamed) == ((), ())
+    assert t[-1].outputs[0].label == "[B, V]"
+
+
 def test_an_image_cut_the_wrong_way_is_not_named_as_patches():
     model, images = made(), pictures(SIZES["primes"])
     with tracer.record(axes={"images": "B R Y X"}, sizes=model.sizes) as t:
