@@ -276,7 +276,7 @@ class Attention(nn.Module):
         return out
 
     def _hidden(self, q: Tensor, k: Tensor, asked: Tensor | None, padding: Tensor | None) -> Tensor | None:
-        """Return what may not be seen, True there, `[T, S]` or `[1 or B, 1 or H, T, S]`; None where everything may."""
+        """Return what may not be seen, True there, `[1 or B, 1 or H, T, S]`; None where everything may."""
         (B, H, T, _), S = q.shape, k.shape[2]
         hidden = None
         if self.causal:
@@ -285,6 +285,7 @@ class Attention(nn.Module):
                 mask = self.bias[:, :, S - T : S, :S]  # [1, 1, T, S]
             else:
                 mask = torch.ones(T, S, dtype=torch.bool, device=q.device).tril(S - T)  # [T, S]
+                mask = mask.view(1, 1, T, S)  # [T, S] -> [1, 1, T, S]
             hidden = mask == 0
         if asked is not None:
             check_mask("mask", asked, [(T, S), (1, 1, T, S), (B, 1, T, S), (1, H, T, S), (B, H, T, S)])

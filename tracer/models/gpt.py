@@ -153,7 +153,8 @@ class GPT(nn.Module):
             pos = torch.arange(past, past + T, device=idx.device).unsqueeze(0)  # [T] -> [1, T]
         else:
             pos = (padding.cumsum(dim=1) - 1).clamp(min=0)[:, past:]  # [B, S+T] -> [B, T]
-        x = tok_emb = self.transformer.wte(idx)  # [B, T] -> [B, T, C]
+        tok_emb = self.transformer.wte(idx)  # [B, T] -> [B, T, C]
+        x = tok_emb
         if "wpe" in self.transformer:
             pos_emb = self.transformer.wpe(pos)  # [1, T] -> [1, T, C]
             if pos_emb.dtype != tok_emb.dtype:
