@@ -251,13 +251,6 @@ def test_generate_takes_the_likeliest_of_the_full_pass_and_stops():
     assert (short[0, first:] == stop).all()
 
 
-def counts_what_is_stacked() -> bool:
-    """Tell whether the tracer names the new axis of `stack([sines, cosines])`: without it C/2 and C stay unknown."""
-    with tracer.record() as t:
-        torch.stack([torch.zeros(3), torch.zeros(3)], dim=-1)
-    return t[-1].outputs[0].axes[-1] == "2"
-
-
 @both_norms
 @pytest.mark.parametrize("sizes", [SIZES["primes"], (2, 4, 32, 4, 16)], ids=["primes", "equal"])
 @pytest.mark.parametrize(
@@ -270,8 +263,6 @@ def counts_what_is_stacked() -> bool:
     ids=["paper", "marian", "annalog"],
 )
 def test_trace_names_every_axis(norm, sizes, choices):
-    if not choices and not counts_what_is_stacked():
-        pytest.skip("stack([a, b]) has no name for its new axis yet")
     model = made(sizes, norm=norm, **choices)
     B, S, T = (2, 7, 5) if sizes == SIZES["primes"] else (4, 4, 4)
     src, idx, padding = inputs(sizes[3], B, S, T)
