@@ -134,6 +134,7 @@ LAYERS = (
     {"hooks", "recorder"},
     {"engine"},
     {"checks", "devices", "explorer", "magic", "models"},
+    {"classroom"},
     {"lessons"},
     {"grading"},
     {"cli"},

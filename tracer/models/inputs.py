@@ -15,13 +15,18 @@ __all__ = [
     "check_even",
     "check_groups",
     "check_heads",
+    "check_image_targets",
+    "check_images",
     "check_inputs",
     "check_length",
     "check_mask",
+    "check_pair",
     "check_positions",
     "check_positive",
     "check_residual",
+    "check_segments",
     "check_source",
+    "check_source_ids",
     "check_tokens",
 ]
 
@@ -138,7 +143,9 @@ def check_length(T: int, block_size: int | None) -> None:
         )
 
 
-def check_batch(idx: Tensor, targets: Tensor | None, vocab_size: int, block_size: int, past: int = 0) -> None:
+def check_batch(
+    idx: Tensor, targets: Tensor | None, vocab_size: int, block_size: int | None = None, past: int = 0
+) -> None:
     """Raise unless the model has a row for every id and position of `idx`, and `targets` fits `idx`.
 
     TypeError: no tensor, or not of whole numbers. ValueError: a shape that does not fit. IndexError: an id outside
@@ -160,25 +167,52 @@ def check_batch(idx: Tensor, targets: Tensor | None, vocab_size: int, block_size
     _check_ids("targets", targets, vocab_size, lowest=-1)
 
 
-def check_tokens(idx: Tensor) -> None:
-    """Raise TypeError or ValueError unless `idx` is a tensor of whole numbers `[B, T]` with T of at least 1."""
+def check_pair(src: Tensor, idx: Tensor) -> None:
+    """Raise ValueError unless each row of `idx` has a source of its own."""
+    if len(src) != len(idx):
+        raise ValueError(f"src has {len(src)} rows and idx {len(idx)}: each row of idx has its own source.")
+
+
+def check_source_ids(src: Tensor, padding: Tensor | None, vocab_size: int, block_size: int | None = None) -> None:
+    """Raise unless an encoder has a row for every id of `src` `[B, S]`, and `padding` says for each if it is a token.
+
+    TypeError, ValueError, IndexError as in `check_batch`.
+    """
+    check_tokens(src, "src", "S")
+    check_length(src.shape[1], block_size)
+    _check_ids("src", src, vocab_size)
+    if padding is not None:
+        check_mask("src_padding", padding, [tuple(src.shape)])
+
+
+def check_tokens(idx: Tensor, name: str = "idx", axis: str = "T") -> None:
+    """Raise TypeError or ValueError unless `idx` is a tensor of whole numbers `[B, T]` with T of at least 1.
+
+    `name` and `axis` are what the caller calls it and its positions.
+    """
     if not isinstance(idx, Tensor):
-        raise TypeError(f"idx is a {type(idx).__name__}, but the model takes a tensor [B, T]. Use torch.tensor(idx).")
+        raise TypeError(
+            f"{name} is a {type(idx).__name__}, but the model takes a tensor [B, {axis}]. Use torch.tensor({name})."
+        )
     if idx.dtype not in (torch.int64, torch.int32):
         raise TypeError(
-            f"idx holds {idx.dtype}, but a token id is a row number of the embedding table: use idx.long() if the "
-            f"numbers are whole. Vectors [B, T, C] that are embedded already go into a Block, not into a GPT."
+            f"{name} holds {idx.dtype}, but a token id is a row number of the embedding table: use {name}.long() if "
+            f"the numbers are whole. Vectors [B, {axis}, C] that are embedded already go into a Block, not into a GPT."
         )
     shape = list(idx.shape)
     if len(shape) == 1:
-        raise ValueError(f"idx is {shape}, without a batch axis; the model takes [B, T]. Use idx.unsqueeze(0).")
+        raise ValueError(
+            f"{name} is {shape}, without a batch axis; the model takes [B, {axis}]. Use {name}.unsqueeze(0)."
+        )
     if len(shape) != 2:
-        raise ValueError(f"idx is {shape}, with {len(shape)} axes; the model takes [B, T], one sequence in each row.")
+        raise ValueError(
+            f"{name} is {shape}, with {len(shape)} axes; the model takes [B, {axis}], one sequence in each row."
+        )
     if shape[1] == 0:
-        raise ValueError(f"idx is {shape}: T=0, so there is no token to go on. Give at least one in each row.")
+        raise ValueError(f"{name} is {shape}: {axis}=0, so there is no token to go on. Give at least one in each row.")
 
 
-def _check_ids(name: str, ids: Tensor, vocab_size: int, lowest: int = 0) -> None:
+def _check_ids(name: str, ids: Tensor, vocab_size: int, lowest: int = 0, count: str = "V") -> None:
     """Raise IndexError naming the first id outside lowest..V-1; pass where the numbers cannot be looked at.
 
     Without it a GPU stops with a device-side assert that names neither id nor line, and the process must be
@@ -197,8 +231,8 @@ def _check_ids(name: str, ids: Tensor, vocab_size: int, lowest: int = 0) -> None
         wrong = int(ids[b, t])
     also = ", and -1 marks a position that the loss leaves out" if lowest == -1 else ""
     raise IndexError(
-        f"{name}[{b}, {t}] is {wrong}, but V={vocab_size}: ids run from 0 to {vocab_size - 1}{also}. "
-        f"Use the tokenizer that belongs to the model, or build it with a larger vocab_size."
+        f"{name}[{b}, {t}] is {wrong}, but {count}={vocab_size}: ids run from 0 to {vocab_size - 1}{also}. "
+        "Use the tokenizer that belongs to the model, or build it with a larger vocab_size."
     )
 
 
@@ -227,3 +261,29 @@ def check_positions(positions: Tensor, x: Tensor) -> None:
             f"positions are {list(positions.shape)}, but x is {list(x.shape)}: give one number for each of the "
             f"T={T} positions, [{T}] or [{B}, {T}]."
         )
+
+
+def check_segments(segments: Tensor, idx: Tensor, n_segment: int) -> None:
+    """Raise unless each token of `idx` `[B, T]` has a segment from 0 to n_segment - 1."""
+    if segments.shape != idx.shape:
+        raise ValueError(f"segments is {list(segments.shape)}, but idx is {list(idx.shape)}: each token has one.")
+    _check_ids("segments", segments, n_segment, count="n_segment")
+
+
+def check_images(images: Tensor, shape: tuple[int, int, int]) -> None:
+    """Raise unless `images` are fractions `[B, R, Y, X]` of the size that the model was built for."""
+    if not isinstance(images, Tensor) or not images.is_floating_point():
+        kind = images.dtype if isinstance(images, Tensor) else type(images).__name__
+        raise TypeError(f"images are {kind}, but the model takes a tensor of fractions. Use images.float() / 255.")
+    if images.dim() != 4 or tuple(images.shape[1:]) != shape:
+        raise ValueError(f"images are {list(images.shape)}, but the model takes [B, R, Y, X] with {list(shape)} last.")
+
+
+def check_image_targets(targets: Tensor, B: int, n_class: int) -> None:
+    """Raise unless there is one class from 0 to V-1 for each of B images."""
+    if not isinstance(targets, Tensor) or targets.dtype != torch.int64:
+        kind = targets.dtype if isinstance(targets, Tensor) else type(targets).__name__
+        raise TypeError(f"targets is {kind}, but the loss takes a tensor of torch.int64 classes. Use targets.long().")
+    if tuple(targets.shape) != (B,):
+        raise ValueError(f"targets is {list(targets.shape)}, but there are B={B} images: it has to be [{B}].")
+    _check_ids("targets", targets.unsqueeze(0), n_class)
