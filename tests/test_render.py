@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracer.errors import TraceFileError
-from tracer.records import Op, Slice, TensorInfo
+from tracer.records import Line, Op, Slice, TensorInfo
 from tracer.render import html, layout, text
 from tracer.render.colours import AXIS_COLOURS, axis_colour
 from tracer.render.layout import Repeat, Sheet, chains, fold, lines
@@ -73,7 +73,7 @@ def test_notation_of_attention() -> None:
 
 def test_nothing_is_folded_on_request() -> None:
     folded, whole = (text.to_text(sheet(gpt(3)), folded) for folded in (True, False))
-    assert "transformer.h.1 .. transformer.h.2: as transformer.h.0" in folded
+    assert "transformer.h.1-2: as transformer.h.0 (54 operations)" in folded
     assert whole.count("q: [B, T, C] -> view") == 3 == folded.count("q: [B, T, C] -> view") + 2
 
 
@@ -293,13 +293,26 @@ def folded(*paths: str, change: int | None = None) -> list[str]:
 
 
 def test_equal_blocks_are_folded() -> None:
-    assert folded("h.0", "h.1", "h.2") == ["h.0", "h.1 .. h.2: as h.0"]
-    assert folded("h.0.a", "h.1.a") == ["h.0.a", "h.1: as h.0"]
+    assert folded("h.0", "h.1", "h.2") == ["h.0", "h.1-2: as h.0 (2 operations)"]
+    assert folded("h.0.a", "h.1.a") == ["h.0.a", "h.1: as h.0 (1 operation)"]
 
 
 def test_a_block_that_differs_is_shown() -> None:
-    assert folded("h.0", "h.1", "h.2", "h.3", change=0) == ["h.0", "h.1", "h.2 .. h.3: as h.1"]
+    assert folded("h.0", "h.1", "h.2", "h.3", change=0) == ["h.0", "h.1", "h.2-3: as h.1 (2 operations)"]
     assert folded("h.0", "h.1", "h.2", change=1) == ["h.0", "h.1", "h.2"]
+
+
+def test_blocks_that_take_turns_are_folded_by_turns() -> None:
+    m = Maker()
+    for i in range(7):
+        at(m, "x = x + 1", ("add" if i % 3 < 2 else "sub", "x"), module=f"h.{i}")
+    (block, last) = fold(lines(m.ops))
+    assert isinstance(block, Repeat)
+    inner, other = block.first
+    assert isinstance(inner, Repeat) and inner.note == "h.1: as h.0 (1 operation)"
+    assert isinstance(other, Line) and other.module == "h.2"
+    assert block.note == "h.3-5: as h.0-2 (3 operations)"
+    assert isinstance(last, Line) and last.module == "h.6"
 
 
 def test_only_neighbours_in_order_are_folded() -> None:
@@ -310,7 +323,7 @@ def test_only_neighbours_in_order_are_folded() -> None:
 
 def test_experts_inside_blocks_are_folded_inside() -> None:
     paths = [f"h.{i}.experts.{e}" for i in range(2) for e in range(3)]
-    assert folded(*paths) == ["h.0.experts.0", "h.0.experts.1 .. h.0.experts.2: as h.0.experts.0", "h.1: as h.0"]
+    assert folded(*paths) == ["h.0.experts.0", "h.0.experts.1-2: as h.0.experts.0 (2 operations)", "h.1: as h.0 (3 operations)"]
 
 
 def test_other_sizes_are_not_folded() -> None:
@@ -386,7 +399,7 @@ def test_a_fragment_says_what_the_text_says() -> None:
         "that is [B, H, T of q, T of k]",
     ]:
         assert words in read
-    for words in ["1 warning", "look here", "transformer.h.1 .. transformer.h.2: as transformer.h.0", "copy", "B = 2"]:
+    for words in ["1 warning", "look here", "transformer.h.1-2: as transformer.h.0 (54 operations)", "copy", "B = 2"]:
         assert words in read
 
 

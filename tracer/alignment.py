@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from .records import Op
 from .render.layout import lines
 
-__all__ = ["FAMILY", "Match", "align"]
+__all__ = ["FAMILY", "Match", "align", "targets"]
 
 Match = tuple[int | None, int | None]
 """Places in the two sequences; None where one of them has nothing."""
@@ -115,7 +115,7 @@ class _Signs:
     """What tells two operations apart, as numbers: equal signs have equal numbers in both runs."""
 
     def __init__(self, mine: Sequence[Op], theirs: Sequence[Op]) -> None:
-        targets = _targets(mine), _targets(theirs)
+        ends = targets(mine), targets(theirs)
         own: list[Callable[[Op], Hashable]] = [
             lambda op: op.name,
             lambda op: FAMILY.get(op.name, op.name),
@@ -134,11 +134,11 @@ class _Signs:
             a, b = _numbered([sign(op) for op in mine], [sign(op) for op in theirs])
             self.a.append(a)
             self.b.append(b)
-        self.target_a, self.target_b = _numbered(*targets)
+        self.target_a, self.target_b = _numbered(*ends)
         self.shared_a, self.shared_b = _shared(self.a[2], self.b[2])
         self.known_a, self.known_b = _shared(self.target_a, self.target_b)
-        self.known_a &= np.array([bool(t) for t in targets[0]], dtype=bool)
-        self.known_b &= np.array([bool(t) for t in targets[1]], dtype=bool)
+        self.known_a &= np.array([bool(t) for t in ends[0]], dtype=bool)
+        self.known_b &= np.array([bool(t) for t in ends[1]], dtype=bool)
 
     def weigh(self, i: int, j: int, j_end: int) -> NDArray[np.int8]:
         """Return how well operation `i` of mine answers to each of theirs from `j` on; above 0, better than not at all.
@@ -170,7 +170,7 @@ def _shared(a: _Column, b: _Column) -> tuple[NDArray[np.bool_], NDArray[np.bool_
     return np.isin(a, b), np.isin(b, a)
 
 
-def _targets(ops: Sequence[Op]) -> list[tuple[str, ...]]:
+def targets(ops: Sequence[Op]) -> list[tuple[str, ...]]:
     """Return for each operation the variables that its statement ends in: `q` for both steps of `q = x.view().mT`."""
     return [
         next((v for last in reversed(line.ops) if (v := tuple(o.variable for o in last.outputs if o.variable))), ())

@@ -117,7 +117,7 @@ def _warnings(sheet: Sheet) -> str:
     return f'<div class="st-box" role="note"><b>{title}</b><ul>{rows}</ul></div>'
 
 
-def _items(items: Iterable[Line | Repeat]) -> str:
+def _items(items: Iterable[Line | Repeat[Line]]) -> str:
     """Runs of lines become tables; repeated blocks are folded away under a sentence."""
     parts: list[str] = []
     run: list[Line] = []
@@ -130,7 +130,7 @@ def _items(items: Iterable[Line | Repeat]) -> str:
     return "".join(parts) + _table(run)
 
 
-def _repeat(repeat: Repeat) -> str:
+def _repeat(repeat: Repeat[Line]) -> str:
     others = "".join(_table(body) for _, body in repeat.others)
     return f"<details><summary>{esc(repeat.note)}</summary>{others}</details>"
 

@@ -3,17 +3,19 @@
 Every renderer starts here, so that all of them group, chain and fold alike.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from typing import Generic, Protocol, TypeVar, cast
 
 from ..records import Line, Op, Source, TensorInfo
-from ..speech import N_, say
+from ..speech import N_, say, say_count
 from .colours import SYMBOL
 
 __all__ = [
     "MEMORY_WORDS",
     "Chain",
+    "Part",
     "Repeat",
     "Sheet",
     "Step",
@@ -228,43 +230,93 @@ def memory_word(op: Op) -> str:
 # ---------------------------------------------------------------- repeated blocks
 
 
+class Part(Protocol):
+    """What can be folded: something that belongs to a module, with its operations."""
+
+    @property
+    def module(self) -> str: ...
+    @property
+    def ops(self) -> Sequence[object]: ...
+
+
+P = TypeVar("P", bound=Part)
+
+
 @dataclass(frozen=True)
-class Repeat:
-    """Blocks that ran the same operations one after another: the first in full, the others by path and lines."""
+class Repeat(Generic[P]):
+    """Blocks that ran the same operations one after another: the first in full, the others by path and parts.
+
+    Where blocks take turns (`h.0` and `h.1` differ, `h.2` is as `h.0`, `h.3` as `h.1`), `first` has one turn.
+    """
 
     path: str
-    first: "tuple[Line | Repeat, ...]"
-    others: tuple[tuple[str, tuple[Line, ...]], ...]
+    first: "tuple[P | Repeat[P], ...]"
+    others: tuple[tuple[str, tuple[P, ...]], ...]
+
+    @property
+    def span(self) -> str:
+        """The paths of the others: `blocks.1-95`."""
+        return _span([path for path, _ in self.others])
+
+    @property
+    def count(self) -> int:
+        """How many operations the others ran."""
+        return sum(len(part.ops) for _, body in self.others for part in body)
 
     @property
     def note(self) -> str:
-        """The sentence that stands for the others: `blocks.1 .. blocks.11: as blocks.0`."""
-        names = [path for path, _ in self.others]
-        span = names[0] if len(names) == 1 else f"{names[0]} .. {names[-1]}"
-        return say("{span}: as {path}", span=span, path=self.path)
+        """The sentence that stands for the others: `blocks.1-95: as blocks.0 (2,850 operations)`."""
+        one, many = "{span}: as {path} ({n} operation)", "{span}: as {path} ({n:,} operations)"
+        return say_count(one, many, self.count, span=self.span, path=self.path)
 
 
-def fold(found: Sequence[Line], prefix: str = "") -> tuple[Line | Repeat, ...]:
-    """Gather numbered blocks (`h.0`, `h.1`, …) that ran the same operations with the same names and sizes."""
-    runs = [(head, tuple(run)) for head, run in groupby(found, key=lambda line: _head(line.module, prefix))]
-    items: list[Line | Repeat] = []
+def _span(paths: Sequence[str]) -> str:
+    return paths[0] if len(paths) == 1 else f"{paths[0]}-{paths[-1].rpartition('.')[2]}"
+
+
+Sign = Callable[[Sequence[P], str], object]
+_LONGEST_TURN = 8
+
+
+def fold(found: Sequence[P], prefix: str = "", sign: Sign[P] | None = None) -> tuple[P | Repeat[P], ...]:
+    """Gather numbered blocks (`h.0`, `h.1`, …) that ran the same operations with the same names and sizes.
+
+    `sign(parts, path)` returns what two blocks must have in common; without it, all that is seen of their lines.
+    """
+    sign = sign or cast("Sign[P]", _sign)
+    runs = [(head, tuple(run)) for head, run in groupby(found, key=lambda part: _head(part.module, prefix))]
+    signs = [sign(body, head) if head else None for head, body in runs]
+    items: list[P | Repeat[P]] = []
     at = 0
     while at < len(runs):
         head, body = runs[at]
-        at += 1
         if not head:
             items += body
-            continue
-        sign = _sign(body, head)
-        others: list[tuple[str, tuple[Line, ...]]] = []
-        while (
-            at < len(runs) and runs[at][0] == _next(head, len(others) + 1) and _sign(runs[at][1], runs[at][0]) == sign
-        ):
-            others.append(runs[at])
             at += 1
-        inside = fold(body, head)
-        items += [Repeat(head, inside, tuple(others))] if others else inside
+            continue
+        turn, stop = _turn(runs, signs, at)
+        once = runs[at : at + turn]
+        whole = [part for _, parts in once for part in parts]
+        inside = fold(whole, head, sign) if turn == 1 else fold(whole, prefix, sign)
+        again = tuple(runs[at + turn : stop])
+        items += [Repeat(_span([path for path, _ in once]), inside, again)] if again else inside
+        at = stop
     return tuple(items)
+
+
+def _turn(runs: Sequence[tuple[str, tuple[P, ...]]], signs: Sequence[object], at: int) -> tuple[int, int]:
+    """Return how many blocks from here make a turn that the next ones repeat, and where they stop: the most at once."""
+    head = runs[at][0]
+    row = at
+    while row < len(runs) and runs[row][0] == _next(head, row - at):
+        row += 1
+    best = (1, at + 1)
+    for turn in range(1, min(_LONGEST_TURN, (row - at) // 2) + 1):
+        stop = next((n for n in range(at + turn, row) if signs[n] != signs[n - turn]), row)
+        stop -= (stop - at) % turn
+        if stop > max(at + turn, best[1]):
+            best = turn, stop
+    return best
 
 
 def _head(module: str, prefix: str) -> str:

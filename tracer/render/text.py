@@ -79,7 +79,7 @@ def _outputs(outputs: Sequence[TensorInfo]) -> str:
     return ", ".join(labels)
 
 
-def _items(items: Iterable[Line | Repeat]) -> list[str]:
+def _items(items: Iterable[Line | Repeat[Line]]) -> list[str]:
     text: list[str] = []
     for item in items:
         text += [*_items(item.first), item.note] if isinstance(item, Repeat) else _line(item)

@@ -1,0 +1,304 @@
+"""What differs between the steps of two runs: each step beside the one that answers to it, as plain data.
+
+Which step answers to which is found by `alignment`; `diff` shows the result.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isclose
+from typing import Any, Literal
+
+from .alignment import FAMILY, Match, align, targets
+from .records import Op, TensorInfo
+from .render.layout import memory_word
+from .speech import N_
+
+__all__ = ["WHAT", "Pair", "labels", "pair_up"]
+
+Kind = Literal["equal", "changed", "added", "gone"]
+WHAT = {
+    "operation": N_("operation"),
+    "results": N_("number of results"),
+    "names": N_("names"),
+    "sizes": N_("sizes"),
+    "dtype": N_("type"),
+    "memory": N_("memory"),
+    "arguments": N_("arguments"),
+    "inputs": N_("inputs"),
+    "error": N_("error"),
+}
+"""What can differ between two steps that answer to each other, and its word."""
+
+_REWORDED = frozenset(FAMILY[name] for name in ("view", "transpose", "matmul", "chunk", "getitem"))
+"""Families whose members do the same where they give the same names."""
+_NO_CHANGE = frozenset(("contiguous", "clone", "detach", "alias"))
+_EITHER_WAY = frozenset(("add", "mul", "eq", "ne", "maximum", "minimum", "logical_and", "logical_or"))
+_OVER_AXES = frozenset(
+    "softmax log_softmax sum mean max min amax amin argmax argmin var std cumsum cat stack split chunk unbind select "
+    "norm sort topk gather logsumexp prod all any softmin flip roll glu".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A step of one trace beside the step of the other that answers to it.
+
+    `kind`: `"changed"` (both are there and differ in `what`, keys of `WHAT`), `"gone"` (only `mine`), `"added"` (only
+    `theirs`), or `"equal"`. Where a step is gone or added, `held` is the tensor that the other side goes on with in
+    its place; None where that can't be told.
+    `minor`: both sides go on with the same names and numbers: only a symbol has another size, or the step is said in
+    another word (`reshape` for `view`), or it is a copy more.
+    """
+
+    kind: Kind
+    mine: Op | None
+    theirs: Op | None
+    what: tuple[str, ...] = ()
+    held: TensorInfo | None = None
+    minor: bool = False
+
+    @property
+    def name(self) -> str:
+        """The operation's name; `mul -> div` where there are two."""
+        return " -> ".join(dict.fromkeys(op.name for op in (self.mine, self.theirs) if op))
+
+    @property
+    def labels(self) -> tuple[str, str]:
+        """What each side has here by name, `("[B, T, H, D]", "[B, H, T, D]")`; "" where that can't be told."""
+        held = self.held.label if self.held else ""
+        return (labels(self.mine) if self.mine else held), (labels(self.theirs) if self.theirs else held)
+
+
+def labels(op: Op) -> str:
+    """Return the labels of an operation's results, one for all where they are alike."""
+    found = [out.label for out in op.outputs]
+    return f"{len(found)} x {found[0]}" if len(found) > 1 and len(set(found)) == 1 else ", ".join(found)
+
+
+def pair_up(mine: Sequence[Op], theirs: Sequence[Op], failed: tuple[bool, bool] = (False, False)) -> tuple[Pair, ...]:
+    """Return all steps of two runs in order, each beside its counterpart, and what differs between them.
+
+    `failed` tells whether the last operation of either raised. Steps that do the same to the same tensors in another
+    order are equal.
+    """
+    matches = align(mine, theirs)
+    flow = _Flow(mine, theirs)
+    for i, j in matches:
+        if i is not None and j is not None:
+            flow.follow(mine[i], theirs[j])
+    matches = _regardless_of_order(flow, mine, theirs, matches)
+    stopped = [ops[-1] if raised else None for ops, raised in zip((mine, theirs), failed, strict=True)]
+    return tuple(
+        _pair(flow, None if i is None else mine[i], None if j is None else theirs[j], stopped) for i, j in matches
+    )
+
+
+# ---------------------------------------------------------------- which tensor answers to which
+
+
+class _Flow:
+    """Which tensor of one run answers to which of the other.
+
+    Results of steps that answer to each other do; so do tensors from outside under one name, else those that steps
+    which answer to each other take in the same place.
+    """
+
+    def __init__(self, mine: Sequence[Op], theirs: Sequence[Op]) -> None:
+        self.there: dict[int, int] = {}
+        self.here: dict[int, int] = {}
+        self.infos: tuple[dict[int, TensorInfo], dict[int, TensorInfo]] = ({}, {})
+        self.made: list[set[int]] = []
+        outside: list[dict[str, int]] = []
+        for ops, infos in zip((mine, theirs), self.infos, strict=True):
+            made: set[int] = set()
+            found: dict[str, int] = {}
+            for op in ops:
+                for info in op.inputs:
+                    infos.setdefault(info.id, info)
+                    if info.variable and info.id not in made:
+                        found.setdefault(info.variable, info.id)
+                made.update(out.id for out in op.outputs if out.memory != "in-place")
+                infos.update((out.id, out) for out in op.outputs)
+            self.made.append(made)
+            outside.append(found)
+        for name in outside[0].keys() & outside[1].keys():
+            self._tie(outside[0][name], outside[1][name])
+
+    def _tie(self, mine: int, theirs: int) -> None:
+        self.here.pop(self.there.pop(mine, -1), None)
+        self.there.pop(self.here.pop(theirs, -1), None)
+        self.there[mine], self.here[theirs] = theirs, mine
+
+    def follow(self, mine: Op, theirs: Op) -> None:
+        """Tie the results of two steps that answer to each other, and what they take from outside."""
+        for a, b in zip(mine.inputs, theirs.inputs, strict=False):
+            if not (a.id in self.made[0] or b.id in self.made[1] or a.id in self.there or b.id in self.here):
+                self._tie(a.id, b.id)
+        for a, b in zip(mine.outputs, theirs.outputs, strict=False):
+            self._tie(a.id, b.id)
+
+    def other_inputs(self, mine: Op, theirs: Op) -> bool:
+        """Tell whether two steps take tensors that are known not to answer to each other."""
+        if len(mine.inputs) != len(theirs.inputs):
+            return True
+        apart = [(a.id, b.id) for a, b in zip(mine.inputs, theirs.inputs, strict=True) if self.there.get(a.id) != b.id]
+        if mine.name in _EITHER_WAY and {self.there.get(a) for a, _ in apart} == {b for _, b in apart}:
+            return False
+        return any(a in self.there and b in self.here for a, b in apart)
+
+
+def _regardless_of_order(flow: _Flow, mine: Sequence[Op], theirs: Sequence[Op], matches: list[Match]) -> list[Match]:
+    """Pair steps left alone that do the same to the same tensors and end in the same variable."""
+    alone = [i for i, j in matches if j is None and i is not None]
+    free = [j for i, j in matches if i is None and j is not None]
+    ends = targets(mine), targets(theirs)
+    found: dict[int, int] = {}
+    while alone and free:
+        waiting = {key: j for j in reversed(free) if (key := _deed(flow, theirs[j], ends[1][j], there=True))}
+        met = {}
+        for i in alone:
+            j = waiting.get(_deed(flow, mine[i], ends[0][i], there=False))
+            if j is not None and j not in met.values():
+                met[i] = j
+                flow.follow(mine[i], theirs[j])
+        if not met:
+            break
+        found |= met
+        alone = [i for i in alone if i not in met]
+        free = [j for j in free if j not in found.values()]
+    taken = set(found.values())
+    return [
+        (i, j if j is not None else found.get(i) if i is not None else None) for i, j in matches if j not in taken
+    ]
+
+
+def _deed(flow: _Flow, op: Op, end: tuple[str, ...], there: bool) -> tuple[object, ...] | None:
+    """Return what a step does, in terms of the other run's tensors; None where it writes over or draws numbers."""
+    if op.memory == "in-place" or not op.inputs or op.name == "dropout":
+        return None
+    made = flow.made[there]
+    ids = tuple(i.id if there and i.id in flow.here else flow.there.get(i.id) if not there else None for i in op.inputs)
+    if any(known is None and info.id in made for known, info in zip(ids, op.inputs, strict=True)):
+        return None
+    return op.name, ids, end, labels(op), tuple(i.label for i in op.inputs), _arguments(op, numbers=True)
+
+
+# ---------------------------------------------------------------- what differs
+
+
+def _pair(flow: _Flow, mine: Op | None, theirs: Op | None, stopped: Sequence[Op | None]) -> Pair:
+    if mine is None or theirs is None:
+        op, infos, other = (theirs, flow.infos[0], flow.here) if mine is None else (mine, flow.infos[1], flow.there)
+        assert op is not None
+        held = next((infos[other[i.id]] for i in op.inputs[:1] if i.id in other), None)
+        return Pair("added" if mine is None else "gone", mine, theirs, (), held, op not in stopped and _idle(op))
+    what = tuple(_what(flow, mine, theirs))
+    if (mine is stopped[0]) != (theirs is stopped[1]):
+        return Pair("changed", mine, theirs, ("error", *(w for w in what if w not in ("results", "names", "memory"))))
+    return Pair("changed" if what else "equal", mine, theirs, what, None, _minor(mine, theirs, what))
+
+
+def _idle(op: Op) -> bool:
+    """Tell whether a step hands on what it got."""
+    return op.memory == "same" or (op.name in _NO_CHANGE and labels(op) == op.inputs[0].label)
+
+
+def _what(flow: _Flow, mine: Op, theirs: Op) -> list[str]:
+    """Return in what two steps differ, the gravest first."""
+    found: list[str] = []
+    if mine.name != theirs.name:
+        found.append("operation")
+    if len(mine.outputs) != len(theirs.outputs):
+        found.append("results")
+    both = list(zip(mine.outputs, theirs.outputs, strict=False))
+    renamed = [_renamed(a, b) for a, b in both]
+    if any(renamed):
+        found.append("names")
+    if any(a.shape != b.shape and not new for (a, b), new in zip(both, renamed, strict=True)):
+        found.append("sizes")
+    if any(a.dtype != b.dtype for a, b in both):
+        found.append("dtype")
+    if memory_word(mine) != memory_word(theirs):
+        found.append("memory")
+    if _other_arguments(mine, theirs):
+        found.append("arguments")
+    if flow.other_inputs(mine, theirs):
+        found.append("inputs")
+    return found
+
+
+def _renamed(a: TensorInfo, b: TensorInfo) -> bool:
+    """Tell whether names differ; an unknown one, `?`, may be any."""
+    if len(a.axes) != len(b.axes):
+        return True
+    return any(x != y and not (m == n and "?" in (x, y)) for x, y, m, n in zip(a.axes, b.axes, a.shape, b.shape, strict=True))
+
+
+def _minor(mine: Op, theirs: Op, what: Sequence[str]) -> bool:
+    """Tell whether both sides go on with the same names and numbers."""
+    grave = set(what)
+    if "sizes" in grave:
+        grave -= {"arguments"}  # sqrt(D) follows D
+        unknown = any("?" in o.axes for o in mine.outputs + theirs.outputs)
+        grave -= set() if unknown else {"sizes"}
+    if "operation" in grave and mine.name in FAMILY and FAMILY[mine.name] in _REWORDED:
+        if theirs.name in FAMILY[mine.name]:
+            grave -= {"operation", "arguments", "memory"}
+    return not grave - {"memory"}
+
+
+# ---------------------------------------------------------------- arguments
+
+
+def _other_arguments(mine: Op, theirs: Op) -> bool:
+    """Tell whether the arguments differ in what they do.
+
+    Where sizes differ, whole numbers in arguments are sizes too; and a view is known by what it gives.
+    """
+    if mine.name != theirs.name or not mine.outputs or not theirs.outputs:
+        return False
+    a, b = mine.outputs[0], theirs.outputs[0]
+    if mine.memory in ("view", "same") and (a.axes, a.shape, a.stride, a.offset) == (b.axes, b.shape, b.stride, b.offset):
+        return False
+    shapes = [[i.shape for i in op.inputs + op.outputs] for op in (mine, theirs)]
+    numbers = shapes[0] == shapes[1]
+    x, y = (_arguments(op, numbers) for op in (mine, theirs))
+    return len(x) != len(y) or not all(map(_same_value, x, y))
+
+
+def _arguments(op: Op, numbers: bool) -> tuple[Any, ...]:
+    """Return the values of the arguments that say something, by whatever way they are written.
+
+    `dim=-1`, `-1` and the number of the last axis are one; None and False are what is left out. Without `numbers`
+    only those that are no sizes.
+    """
+    rank = len(op.inputs[0].shape) if op.inputs else 0
+    found: list[tuple[str, Any]] = []
+    for arg in op.args:
+        keyword, _, value = arg.partition("=") if isinstance(arg, str) else ("", "", arg)
+        if isinstance(arg, str) and not value:
+            keyword, value = "", arg
+        if str(value) in ("None", "False"):
+            continue
+        whole = _whole(value)
+        if whole is not None and (keyword in ("dim", "axis") or op.name in _OVER_AXES):
+            whole = whole + rank if -rank <= whole < 0 else whole
+        if numbers or (whole is None and not isinstance(value, tuple)):
+            found.append((keyword, str(value) if whole is None else whole))
+    return tuple(value for _, value in sorted(found, key=lambda item: item[0]))  # those without a keyword stay in order
+
+
+def _whole(value: Any) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        return None
+    try:
+        return int(value)
+    except ValueError:
+        return None
+
+
+def _same_value(a: Any, b: Any) -> bool:
+    try:
+        return bool(a == b) or isclose(float(a), float(b), rel_tol=1e-6)
+    except (TypeError, ValueError, OverflowError):
+        return False
