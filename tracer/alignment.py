@@ -36,7 +36,8 @@ FAMILY = {name: family for family in _FAMILIES for name in family}
 
 _MOST_CELLS = 12_000_000
 """Pairs that one table may weigh, about 60 MB; longer runs are cut where they surely agree."""
-_NUMBERS = re.compile(r"\d+")
+_NUMBERS = re.compile(r"(?<![^.])\d+(?![^.])")
+"""The numbered parts of a path: the 3 of `h.3.ln_1`."""
 
 
 def align(mine: Sequence[Op], theirs: Sequence[Op]) -> list[Match]:

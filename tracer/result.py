@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Protocol, overload
 
+from .diff import Diff, compare
 from .errors import TracerError
 from .namer import Named, name_log
 from .records import Line, Log, Op, TensorInfo
@@ -215,6 +216,18 @@ class Trace(Sequence[Op]):
             picked = [(n, *(inside if n in inside._variables else self)._last(n)) for n in names]
             found += table.rows(what, picked)
         return table.Table(tuple(found), caption)
+
+    # ------------------------------------------------------------ comparing
+
+    def diff(self, other: "Trace", *, mine: str = "", theirs: str = "") -> Diff:
+        """Return the steps in which the two traces differ: those of this one that are gone in the other, those added,
+        and those that changed in name, size or otherwise; no steps, and false, where they are equal.
+
+        Steps are matched by module and line, where the code differs by operation, variable and named shapes; what
+        only stands in another order is equal. `.first` is the step where they part. `mine` and `theirs` are what the
+        two are called when shown: `t.diff(u, mine="yours", theirs="the reference")`.
+        """
+        return compare(self._data, other._data, (mine, theirs))
 
     # ------------------------------------------------------------ by hand
 

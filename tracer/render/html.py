@@ -29,7 +29,7 @@ from .layout import (
     told_apart,
 )
 
-__all__ = ["esc", "fragment", "label_html", "page", "style"]
+__all__ = ["document", "esc", "fragment", "label_html", "page", "style", "tensor_html"]
 
 _CSS = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
 
@@ -41,12 +41,16 @@ def esc(text: object) -> str:
 
 def page(sheet: Sheet, folded: bool = True) -> str:
     """Return one whole offline page."""
-    title = esc(say("Shape trace"))
+    return document(say("Shape trace"), fragment(sheet, folded))
+
+
+def document(title: str, body: str) -> str:
+    """Return the offline page that holds a fragment."""
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{esc(title)}</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         "<style>:root{color-scheme:light dark}body{margin:0}</style></head>"
-        f"<body><main>{fragment(sheet, folded)}</main></body></html>\n"
+        f"<body><main>{body}</main></body></html>\n"
     )
 
 
@@ -91,7 +95,8 @@ def label_html(text: str) -> str:
     return "".join(parts) + esc(text[end:])
 
 
-def _tensor(info: TensorInfo) -> str:
+def tensor_html(info: TensorInfo) -> str:
+    """Return a tensor: its label, and its sizes below."""
     details = [info.dtype.removeprefix("torch."), info.device]
     if info.stride is not None:
         details.append(say("stride {stride}", stride="·".join(map(str, info.stride)) or "-"))
@@ -164,7 +169,7 @@ def _row(line: Line) -> str:
 
 
 def _chain(chain: Chain) -> str:
-    start = _tensor(chain.start) if chain.start else ""
+    start = tensor_html(chain.start) if chain.start else ""
     name = f'<span class="st-l">{esc(chain.name)}:</span>' if chain.name else ""
     steps = "".join(_step(step, bool(start) or i > 0) for i, step in enumerate(chain.steps))
     apart = told_apart(chain)
@@ -175,13 +180,13 @@ def _chain(chain: Chain) -> str:
 
 def _step(step: Step, arrow: bool) -> str:
     """One step: its sign or name, its other operands, and what it returned."""
-    result = ", ".join(map(_tensor, _outputs(step.op)))
+    result = ", ".join(map(tensor_html, _outputs(step.op)))
     count = len(step.op.outputs)
     times = f"{count} × " if count > 1 and len(_outputs(step.op)) == 1 else ""
     memory = memory_word(step.op)
     word = f"<small>{esc(say(memory))}</small>" if memory not in ("", "new") else ""
     if step.sign:
-        operands = " ".join(map(_tensor, step.others))
+        operands = " ".join(map(tensor_html, step.others))
         return f"<span>{esc(step.sign)} {operands}</span><span>→ {times}{result}{word}</span>"
     beside = f" ({', '.join(map(_operand, step.others))})" if step.others else ""
     name = f'<span class="st-op">{esc(step.op.name)}{word}</span>'
@@ -189,7 +194,7 @@ def _step(step: Step, arrow: bool) -> str:
 
 
 def _operand(info: TensorInfo) -> str:
-    return (f"<code>{esc(info.variable)}</code> " if info.variable else "") + _tensor(info)
+    return (f"<code>{esc(info.variable)}</code> " if info.variable else "") + tensor_html(info)
 
 
 def _outputs(op: Op) -> tuple[TensorInfo, ...]:
