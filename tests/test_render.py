@@ -323,7 +323,11 @@ def test_only_neighbours_in_order_are_folded() -> None:
 
 def test_experts_inside_blocks_are_folded_inside() -> None:
     paths = [f"h.{i}.experts.{e}" for i in range(2) for e in range(3)]
-    assert folded(*paths) == ["h.0.experts.0", "h.0.experts.1-2: as h.0.experts.0 (2 operations)", "h.1: as h.0 (3 operations)"]
+    assert folded(*paths) == [
+        "h.0.experts.0",
+        "h.0.experts.1-2: as h.0.experts.0 (2 operations)",
+        "h.1: as h.0 (3 operations)",
+    ]
 
 
 def test_other_sizes_are_not_folded() -> None:

@@ -47,9 +47,9 @@ def align(mine: Sequence[Op], theirs: Sequence[Op]) -> list[Match]:
     head = next((i for i in range(stop) if a[i] != b[i]), stop)
     tail = next((i for i in range(stop - head) if a[-1 - i] != b[-1 - i]), stop - head)
     found: list[Match] = [(i, i) for i in range(head)]
-    signs = _Signs(mine, theirs)
+    signs = _Signs(mine, theirs) if stop < len(a) or stop < len(b) or head < stop else None
     for i, i_end, j, j_end in _parts(a, b, head, tail):
-        found += _best(signs, i, i_end, j, j_end)
+        found += _best(signs, i, i_end, j, j_end) if signs else []
     return found + [(len(a) - k, len(b) - k) for k in range(tail, 0, -1)]
 
 
@@ -154,10 +154,10 @@ class _Signs:
         both_modules = self.shared_b[j:j_end] & self.shared_a[i]
         both_targets = self.known_b[j:j_end] & self.known_a[i]
         score = np.where(name, 4, np.where(family, 2, -5))
-        near = np.where(pattern, -1, -6)
+        near = np.where(pattern, -1, -10)
         score += np.where(module, 4, np.where(both_modules, near, numbers.astype(int) + leaf))
-        score += np.where(both_targets, np.where(target, 2, -4), 0)
-        score += 2 * source + 3 * out + into + args - 3
+        score += np.where(both_targets, np.where(target, 2, -5), 0)
+        score += 2 * source + 3 * out + into + 2 * args - 3
         return np.where(top, score, -99).astype(np.int8)
 
 

@@ -29,8 +29,8 @@ MARKS = {
 
 def compare(mine: Sheet, theirs: Sheet, titles: tuple[str, str]) -> "Diff":
     """Return what differs between two traces; `titles` are what they are called when shown."""
-    sides = [(*sheet.ops, sheet.failed) if sheet.failed else sheet.ops for sheet in (mine, theirs)]
-    pairs = pair_up(*sides, failed=(mine.failed is not None, theirs.failed is not None))
+    a, b = ((*sheet.ops, sheet.failed) if sheet.failed else sheet.ops for sheet in (mine, theirs))
+    pairs = pair_up(a, b, (mine.failed is not None, theirs.failed is not None))
     return Diff(pairs, (mine, theirs), (titles[0] or say("this trace"), titles[1] or say("the other")))
 
 
@@ -49,6 +49,10 @@ class Diff(Sequence[Pair]):
     @cached_property
     def _different(self) -> tuple[Pair, ...]:
         return tuple(pair for pair in self.pairs if pair.kind != "equal")
+
+    @cached_property
+    def _statements(self) -> list["_Statement"]:
+        return _statements(self)
 
     def __len__(self) -> int:
         return len(self._different)
@@ -153,7 +157,12 @@ def _sign(found: Sequence[_Statement], head: str) -> object:
 
 
 def _pair_sign(pair: Pair) -> object:
-    return pair.kind, pair.what, *(op and _op_sign(op) for op in (pair.mine, pair.theirs)), pair.held and pair.held.label
+    return (
+        pair.kind,
+        pair.what,
+        *(op and _op_sign(op) for op in (pair.mine, pair.theirs)),
+        pair.held and pair.held.label,
+    )
 
 
 def _op_sign(op: Op) -> object:
@@ -167,14 +176,17 @@ def _counts(diff: Diff) -> list[str]:
     """The sentences on the whole: how many steps of which kind, and the sizes that differ."""
     n = [len(_ops(diff, side)) for side in (0, 1)]
     if not diff:
-        return [say_count("The two traces are equal: {n} operation.", "The two traces are equal: {n} operations.", n[0])]
-    kinds = Counter(pair.kind for pair in diff.pairs)
+        return [
+            say_count("The two traces are equal: {n} operation.", "The two traces are equal: {n} operations.", n[0])
+        ]
+    kinds = Counter[str](pair.kind for pair in diff.pairs)
     each = ", ".join(f"{kinds[kind]:,} {say(word)}" for kind, (_, word, _) in MARKS.items() if kinds[kind])
     sides = ", ".join(
         say_count("{title}: {n:,} operation", "{title}: {n:,} operations", count, title=title)
         for title, count in zip(diff.titles, n, strict=True)
     )
-    sizes = ", ".join(f"{symbol} {a or '-'} -> {b or '-'}" for symbol, (a, b) in diff.sizes.items())
+    none = say("none")
+    sizes = ", ".join(f"{symbol} {a or none} -> {b or none}" for symbol, (a, b) in diff.sizes.items())
     return [sides, each, *([say("sizes: {sizes}", sizes=sizes)] if sizes else [])]
 
 
@@ -183,7 +195,7 @@ def _where(diff: Diff) -> list[str]:
     first = diff.first
     if first is None:
         return []
-    (statement,) = (s for s in _statements(diff) if any(pair is first for pair in s.ops))
+    (statement,) = (s for s in diff._statements if any(pair is first for pair in s.ops))
     a, b = statement.sources
     sides = [("", a)] if a == b else zip((f"{title}: " for title in diff.titles), (a, b), strict=True)
     rows = [f"  {title}{_line(source, statement.module)}" for title, source in sides if source]
@@ -196,10 +208,10 @@ def _line(source: Source | None, module: str) -> str:
 
 def _told(pair: Pair, titles: tuple[str, str]) -> str:
     """Say what both sides have at one step: `transpose: yours [B, T, H, D], the reference [B, H, T, D]`."""
-    details = _details(pair)
     if pair.kind == "changed":
+        details = _details(pair, titles)
         if "names" in pair.what:
-            details = [", ".join(f"{t} {s}" for t, s in zip(titles, pair.labels, strict=True)), *details[1:]]
+            details[0] = ", ".join(f"{t} {s}" for t, s in zip(titles, pair.labels, strict=True))
         return f"{pair.name}: {'; '.join(details)}"
     (op, title, other, held) = (
         (pair.mine, *titles, pair.labels[1]) if pair.mine else (pair.theirs, *titles[::-1], pair.labels[0])
@@ -212,13 +224,13 @@ def _told(pair: Pair, titles: tuple[str, str]) -> str:
     return say("{name} {result}: only in {title}", **values)
 
 
-def _details(pair: Pair) -> list[str]:
+def _details(pair: Pair, titles: tuple[str, str]) -> list[str]:
     """Return what differs between two steps, the shapes first."""
     a, b = pair.mine, pair.theirs
     if a is None or b is None:
         return []
     left, right = pair.labels
-    told = [left if left == right or "names" not in pair.what else f"{left} -> {right}"] if left or right else []
+    told = [f"{left} -> {right}" if "names" in pair.what else left or right]
     for what in pair.what:
         if what == "sizes":
             told.append(f"{_sizes(a)} -> {_sizes(b)}")
@@ -228,9 +240,11 @@ def _details(pair: Pair) -> list[str]:
             told.append(" -> ".join(say(memory_word(op)) or "-" for op in (a, b)))
         elif what == "arguments":
             told.append(say("arguments {a} -> {b}", a=_arguments(a), b=_arguments(b)))
-        elif what == "inputs":
+        elif what in ("inputs", "parameters"):
             told.append(say("takes {a} -> {b}", a=_takes(a), b=_takes(b)))
-        elif what in ("error", "results"):
+        elif what == "error":
+            told.append(say("raised an error in {title}", title=titles[0] if not a.outputs else titles[1]))
+        elif what == "results":
             told.append(say(WHAT[what]))
     return told
 
@@ -244,8 +258,11 @@ def _arguments(op: Op) -> str:
 
 
 def _takes(op: Op) -> str:
-    inputs = [as_written(info, op) for info in op.inputs]
-    return "(" + ", ".join(f"{i.variable} {i.label}" if i.variable else i.label for i in inputs) + ")"
+    return "(" + ", ".join(f"{i.variable} {i.label}" if i.variable else i.label for i in _inputs(op)) + ")"
+
+
+def _inputs(op: Op) -> list[TensorInfo]:
+    return [as_written(info, op) for info in op.inputs]
 
 
 # ---------------------------------------------------------------- as text
@@ -254,14 +271,14 @@ def _takes(op: Op) -> str:
 def _body(diff: Diff) -> list[str]:
     if not diff:
         return []
-    used = {pair.kind for statement in _statements(diff) for pair in statement.ops}
+    used = {pair.kind for statement in diff._statements for pair in statement.ops}
     mine, theirs = diff.titles
     legend = [
         f"  {mark} {say(word)}: {say(meaning, mine=mine, theirs=theirs)}"
         for kind, (mark, word, meaning) in MARKS.items()
         if kind in used
     ]
-    return ["", *_items(fold(_statements(diff), sign=_sign), diff.titles), "", *legend]
+    return ["", *_items(fold(diff._statements, sign=_sign), diff.titles), "", *legend]
 
 
 def _items(items: Iterable[_Statement | Repeat[_Statement]], titles: tuple[str, str]) -> list[str]:
@@ -288,7 +305,7 @@ def _rows(statement: _Statement, titles: tuple[str, str]) -> list[str]:
 
 def _row(pair: Pair, titles: tuple[str, str]) -> str:
     if pair.kind in ("equal", "changed"):
-        return " ".join((f"{pair.name}:", "; ".join(_details(pair)))).rstrip(": ")
+        return " ".join((f"{pair.name}:", "; ".join(_details(pair, titles)))).rstrip(": ")
     op, other, held = (pair.mine, titles[1], pair.labels[1]) if pair.mine else (pair.theirs, titles[0], pair.labels[0])
     assert op is not None
     text = f"{op.name}: {labels(op)}".rstrip(": ")
@@ -306,7 +323,7 @@ def _fragment(diff: Diff) -> str:
     counts = "".join(f"<span>{esc(sentence)}</span>" for sentence in _counts(diff))
     parts = [style(axes), f'<p class="st-head">{counts}</p>']
     if diff:
-        parts += [_part_box(diff), _blocks(fold(_statements(diff), sign=_sign), diff.titles), _legend(diff)]
+        parts += [_part_box(diff), _blocks(fold(diff._statements, sign=_sign), diff.titles), _legend(diff)]
     return f'<div class="shape-tracer">{"".join(parts)}</div>'
 
 
@@ -318,7 +335,7 @@ def _part_box(diff: Diff) -> str:
 
 
 def _legend(diff: Diff) -> str:
-    used = {pair.kind for statement in _statements(diff) for pair in statement.ops}
+    used = {pair.kind for statement in diff._statements for pair in statement.ops}
     mine, theirs = diff.titles
     rows = "".join(
         f"<dt>{_mark(kind)}</dt><dd>{esc(say(meaning, mine=mine, theirs=theirs))}</dd>"
@@ -360,18 +377,19 @@ def _table(run: Sequence[_Statement], titles: tuple[str, str]) -> str:
 
 
 def _statement(statement: _Statement, titles: tuple[str, str]) -> str:
-    heads = "".join(map(_code, statement.sources, titles))
-    head = f'<tr><th scope="row"><small>{esc(say("line of code"))}</small></th>{heads}</tr>'
+    a, b = statement.sources
+    heads = _code(a, say("both"), ' colspan="2"') if a == b else _code(a, titles[0]) + _code(b, titles[1])
+    head = f'<tr class="st-line"><th scope="row"><small>{esc(say("line of code"))}</small></th>{heads}</tr>'
     return head + "".join(_pair(pair, titles) for pair in statement.ops)
 
 
-def _code(source: Source | None, title: str) -> str:
+def _code(source: Source | None, title: str, span: str = "") -> str:
     text = f'<small class="st-at">{esc(place(source))}</small><code>{esc(source.code)}</code>' if source else ""
-    return _cell(text, title)
+    return _cell(text, title, span)
 
 
-def _cell(text: str, title: str) -> str:
-    return f'<td data-h="{esc(title)}">{text}</td>'
+def _cell(text: str, title: str, span: str = "") -> str:
+    return f'<td{span} data-h="{esc(title)}">{text}</td>'
 
 
 def _pair(pair: Pair, titles: tuple[str, str]) -> str:
@@ -385,8 +403,10 @@ def _pair(pair: Pair, titles: tuple[str, str]) -> str:
 def _side(op: Op | None, pair: Pair) -> str:
     """What one side has at a step: its results, and whatever else differs."""
     if op is None:
-        held = f" {_tensors([pair.held])}" if pair.held else ""
-        return f"<small>{esc(say('nothing; stays at') if held else say('nothing'))}</small>{held}"
+        held = _tensors([pair.held]) if pair.held else ""
+        return f"<small>{esc(say('nothing; stays at') if held else say('nothing'))}</small> {held}"
+    if not op.outputs:
+        return f"<small>{esc(say('raised an error') if 'error' in pair.what else say('no tensor'))}</small>"
     more = []
     if "dtype" in pair.what:
         more.append(op.outputs[0].dtype.removeprefix("torch."))
@@ -394,9 +414,11 @@ def _side(op: Op | None, pair: Pair) -> str:
         more.append(say(memory_word(op)))
     if "arguments" in pair.what:
         more.append(say("arguments {a}", a=_arguments(op)))
-    details = f"<small>{esc(', '.join(more))}</small>" if more else ""
-    takes = f"<small>{esc(say('takes'))} {label_html(_takes(op))}</small>" if "inputs" in pair.what else ""
-    return f"{_tensors(op.outputs)}{details}{takes}"
+    details = f"<div><small>{esc(', '.join(more))}</small></div>" if more else ""
+    if {"inputs", "parameters"} & set(pair.what):
+        taken = ", ".join(f"{esc(i.variable or '')} {label_html(i.label)}" for i in _inputs(op))
+        details += f'<div><small>{esc(say("takes"))} <span class="st-l">{taken}</span></small></div>'
+    return f"{_tensors(op.outputs)}{details}"
 
 
 def _tensors(outputs: Sequence[TensorInfo]) -> str:

@@ -4,13 +4,14 @@ Which step answers to which is found by `alignment`; `diff` shows the result.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
 from math import isclose
 from typing import Any, Literal
 
 from .alignment import FAMILY, Match, align, targets
 from .records import Op, TensorInfo
-from .render.layout import memory_word
+from .render.layout import block_of, memory_word
 from .speech import N_
 
 __all__ = ["WHAT", "Pair", "labels", "pair_up"]
@@ -25,6 +26,7 @@ WHAT = {
     "memory": N_("memory"),
     "arguments": N_("arguments"),
     "inputs": N_("inputs"),
+    "parameters": N_("parameters"),
     "error": N_("error"),
 }
 """What can differ between two steps that answer to each other, and its word."""
@@ -33,10 +35,13 @@ _REWORDED = frozenset(FAMILY[name] for name in ("view", "transpose", "matmul", "
 """Families whose members do the same where they give the same names."""
 _NO_CHANGE = frozenset(("contiguous", "clone", "detach", "alias"))
 _EITHER_WAY = frozenset(("add", "mul", "eq", "ne", "maximum", "minimum", "logical_and", "logical_or"))
-_OVER_AXES = frozenset(
-    "softmax log_softmax sum mean max min amax amin argmax argmin var std cumsum cat stack split chunk unbind select "
-    "norm sort topk gather logsumexp prod all any softmin flip roll glu".split()
+_OVER_AXES = frozenset(  # whose whole numbers are axes
+    "softmax log_softmax softmin logsumexp sum mean prod max min amax amin argmax argmin var std norm all any "
+    "cumsum cat stack unbind sort flip glu".split()
 )
+
+_MOST_ROUNDS = 50
+"""Of looking for steps in another order: a round reaches one step further along what depends on them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +91,14 @@ def pair_up(mine: Sequence[Op], theirs: Sequence[Op], failed: tuple[bool, bool] 
     for i, j in matches:
         if i is not None and j is not None:
             flow.follow(mine[i], theirs[j])
-    matches = _regardless_of_order(flow, mine, theirs, matches)
+    for _ in range(_MOST_ROUNDS):
+        before, matches = matches, _regardless_of_order(flow, mine, theirs, matches)
+        if matches == before:
+            break
+    matches = _by_block(mine, theirs, matches)
     stopped = [ops[-1] if raised else None for ops, raised in zip((mine, theirs), failed, strict=True)]
-    return tuple(
-        _pair(flow, None if i is None else mine[i], None if j is None else theirs[j], stopped) for i, j in matches
-    )
+    pairs = [_pair(flow, None if i is None else mine[i], None if j is None else theirs[j], stopped) for i, j in matches]
+    return tuple(_made_up_for(pairs))
 
 
 # ---------------------------------------------------------------- which tensor answers to which
@@ -137,39 +145,62 @@ class _Flow:
         for a, b in zip(mine.outputs, theirs.outputs, strict=False):
             self._tie(a.id, b.id)
 
+    def more_parameters(self, mine: Op, theirs: Op) -> bool:
+        """Tell whether one of two steps of a name takes a parameter more: a bias."""
+        shared = min(len(mine.inputs), len(theirs.inputs))
+        more = {i.id for i in (*mine.inputs[shared:], *theirs.inputs[shared:])}
+        return (
+            bool(more)
+            and mine.name == theirs.name
+            and not more & (self.made[0] if mine.inputs[shared:] else self.made[1])
+        )
+
     def other_inputs(self, mine: Op, theirs: Op) -> bool:
         """Tell whether two steps take tensors that are known not to answer to each other."""
-        if len(mine.inputs) != len(theirs.inputs):
+        if len(mine.inputs) != len(theirs.inputs) and not self.more_parameters(mine, theirs):
             return True
-        apart = [(a.id, b.id) for a, b in zip(mine.inputs, theirs.inputs, strict=True) if self.there.get(a.id) != b.id]
+        apart = [(a.id, b.id) for a, b in zip(mine.inputs, theirs.inputs, strict=False) if self.there.get(a.id) != b.id]
         if mine.name in _EITHER_WAY and {self.there.get(a) for a, _ in apart} == {b for _, b in apart}:
             return False
         return any(a in self.there and b in self.here for a, b in apart)
 
 
 def _regardless_of_order(flow: _Flow, mine: Sequence[Op], theirs: Sequence[Op], matches: list[Match]) -> list[Match]:
-    """Pair steps left alone that do the same to the same tensors and end in the same variable."""
-    alone = [i for i, j in matches if j is None and i is not None]
-    free = [j for i, j in matches if i is None and j is not None]
+    """Pair steps that do the same to the same tensors, though they stand in another order.
+
+    Steps left alone look for a partner, and so do those whose partner is known to take other tensors; these keep it
+    where there is no better one.
+    """
+    doubtful = {i: j for i, j in matches if i is not None and j is not None and flow.other_inputs(mine[i], theirs[j])}
+    alone = [i for i, j in matches if i is not None and (j is None or i in doubtful)]
+    free = [j for i, j in matches if j is not None and (i is None or i in doubtful)]
     ends = targets(mine), targets(theirs)
     found: dict[int, int] = {}
     while alone and free:
         waiting = {key: j for j in reversed(free) if (key := _deed(flow, theirs[j], ends[1][j], there=True))}
-        met = {}
+        met: dict[int, int] = {}
         for i in alone:
-            j = waiting.get(_deed(flow, mine[i], ends[0][i], there=False))
-            if j is not None and j not in met.values():
-                met[i] = j
-                flow.follow(mine[i], theirs[j])
+            deed = _deed(flow, mine[i], ends[0][i], there=False)
+            if deed in waiting:
+                met[i] = waiting.pop(deed)
+                flow.follow(mine[i], theirs[met[i]])
         if not met:
             break
         found |= met
         alone = [i for i in alone if i not in met]
         free = [j for j in free if j not in found.values()]
     taken = set(found.values())
-    return [
-        (i, j if j is not None else found.get(i) if i is not None else None) for i, j in matches if j not in taken
-    ]
+    kept = {i: j for i, j in doubtful.items() if i not in found and j not in taken}
+    new: list[Match] = []
+    for i, j in matches:
+        if i is None:
+            new += [] if j in taken else [(None, j)]
+            continue
+        own = found.get(i, j if i not in doubtful or i in kept else None)
+        new.append((i, own))
+        if i in doubtful and own != j and j not in taken:
+            new.append((None, j))
+    return new
 
 
 def _deed(flow: _Flow, op: Op, end: tuple[str, ...], there: bool) -> tuple[object, ...] | None:
@@ -180,7 +211,26 @@ def _deed(flow: _Flow, op: Op, end: tuple[str, ...], there: bool) -> tuple[objec
     ids = tuple(i.id if there and i.id in flow.here else flow.there.get(i.id) if not there else None for i in op.inputs)
     if any(known is None and info.id in made for known, info in zip(ids, op.inputs, strict=True)):
         return None
-    return op.name, ids, end, labels(op), tuple(i.label for i in op.inputs), _arguments(op, numbers=True)
+    reworded = FAMILY.get(op.name) in _REWORDED  # what these do is told by what they give
+    name, arguments = (FAMILY[op.name][0], ()) if reworded else (op.name, _arguments(op, numbers=True))
+    return name, ids, end if None in ids else (), labels(op), tuple(i.label for i in op.inputs), arguments
+
+
+def _by_block(mine: Sequence[Op], theirs: Sequence[Op], matches: list[Match]) -> list[Match]:
+    """Let steps that are left alone stand with the block that they belong to, before those of the next one."""
+
+    def block(match: Match) -> str:
+        i, j = match
+        return block_of(mine[i].module if i is not None else theirs[j].module if j is not None else "")
+
+    found: list[Match] = []
+    for alone, run in groupby(matches, key=lambda match: None in match):
+        gap = list(run)
+        if alone and found:
+            here = block(found[-1])
+            gap.sort(key=lambda match: block(match) != here)
+        found += gap
+    return found
 
 
 # ---------------------------------------------------------------- what differs
@@ -196,6 +246,24 @@ def _pair(flow: _Flow, mine: Op | None, theirs: Op | None, stopped: Sequence[Op 
     if (mine is stopped[0]) != (theirs is stopped[1]):
         return Pair("changed", mine, theirs, ("error", *(w for w in what if w not in ("results", "names", "memory"))))
     return Pair("changed" if what else "equal", mine, theirs, what, None, _minor(mine, theirs, what))
+
+
+def _made_up_for(pairs: Sequence[Pair]) -> list[Pair]:
+    """Mark as minor a view that one side needs because it says what follows in another word: `q @ k.mT`, `einsum`."""
+    takers: dict[tuple[bool, int], list[Pair]] = {}
+    for pair in pairs:
+        for side, op in enumerate((pair.mine, pair.theirs)):
+            for info in op.inputs if op else ():
+                takers.setdefault((bool(side), info.id), []).append(pair)
+    found = []
+    for pair in pairs:
+        op = pair.theirs if pair.kind == "added" else pair.mine
+        if pair.kind in ("added", "gone") and op and op.memory == "view":
+            after = [taker for out in op.outputs for taker in takers.get((pair.kind == "added", out.id), ())]
+            if after and all(taker.minor and "operation" in taker.what for taker in after):
+                pair = replace(pair, minor=True)
+        found.append(pair)
+    return found
 
 
 def _idle(op: Op) -> bool:
@@ -224,6 +292,8 @@ def _what(flow: _Flow, mine: Op, theirs: Op) -> list[str]:
         found.append("arguments")
     if flow.other_inputs(mine, theirs):
         found.append("inputs")
+    if flow.more_parameters(mine, theirs):
+        found.append("parameters")
     return found
 
 
@@ -231,7 +301,9 @@ def _renamed(a: TensorInfo, b: TensorInfo) -> bool:
     """Tell whether names differ; an unknown one, `?`, may be any."""
     if len(a.axes) != len(b.axes):
         return True
-    return any(x != y and not (m == n and "?" in (x, y)) for x, y, m, n in zip(a.axes, b.axes, a.shape, b.shape, strict=True))
+    return any(
+        x != y and not (m == n and "?" in (x, y)) for x, y, m, n in zip(a.axes, b.axes, a.shape, b.shape, strict=True)
+    )
 
 
 def _minor(mine: Op, theirs: Op, what: Sequence[str]) -> bool:
@@ -244,7 +316,18 @@ def _minor(mine: Op, theirs: Op, what: Sequence[str]) -> bool:
     if "operation" in grave and mine.name in FAMILY and FAMILY[mine.name] in _REWORDED:
         if theirs.name in FAMILY[mine.name]:
             grave -= {"operation", "arguments", "memory"}
-    return not grave - {"memory"}
+    if {mine.name, theirs.name} == {"mul", "div"} and _inverse(mine, theirs):
+        grave -= {"operation"}
+    return not grave - {"memory", "parameters"}
+
+
+def _inverse(mine: Op, theirs: Op) -> bool:
+    """Tell whether one multiplies by what the other divides by."""
+    try:
+        ((a,), (b,)) = ([float(arg) for arg in op.args] for op in (mine, theirs))
+    except (TypeError, ValueError):
+        return False
+    return len(mine.inputs) == len(theirs.inputs) == 1 and isclose(a * b, 1, rel_tol=1e-6)
 
 
 # ---------------------------------------------------------------- arguments
@@ -258,7 +341,12 @@ def _other_arguments(mine: Op, theirs: Op) -> bool:
     if mine.name != theirs.name or not mine.outputs or not theirs.outputs:
         return False
     a, b = mine.outputs[0], theirs.outputs[0]
-    if mine.memory in ("view", "same") and (a.axes, a.shape, a.stride, a.offset) == (b.axes, b.shape, b.stride, b.offset):
+    if mine.memory in ("view", "same") and (a.axes, a.shape, a.stride, a.offset) == (
+        b.axes,
+        b.shape,
+        b.stride,
+        b.offset,
+    ):
         return False
     shapes = [[i.shape for i in op.inputs + op.outputs] for op in (mine, theirs)]
     numbers = shapes[0] == shapes[1]
@@ -281,9 +369,10 @@ def _arguments(op: Op, numbers: bool) -> tuple[Any, ...]:
         if str(value) in ("None", "False"):
             continue
         whole = _whole(value)
-        if whole is not None and (keyword in ("dim", "axis") or op.name in _OVER_AXES):
+        over_axes = keyword in ("dim", "axis") or op.name in _OVER_AXES
+        if whole is not None and over_axes:
             whole = whole + rank if -rank <= whole < 0 else whole
-        if numbers or (whole is None and not isinstance(value, tuple)):
+        if numbers or over_axes or (whole is None and not isinstance(value, tuple)):
             found.append((keyword, str(value) if whole is None else whole))
     return tuple(value for _, value in sorted(found, key=lambda item: item[0]))  # those without a keyword stay in order
 

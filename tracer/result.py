@@ -220,12 +220,13 @@ class Trace(Sequence[Op]):
     # ------------------------------------------------------------ comparing
 
     def diff(self, other: "Trace", *, mine: str = "", theirs: str = "") -> Diff:
-        """Return the steps in which the two traces differ: those of this one that are gone in the other, those added,
-        and those that changed in name, size or otherwise; no steps, and false, where they are equal.
+        """Return the steps in which two traces differ; none, and false, where they are equal.
 
-        Steps are matched by module and line, where the code differs by operation, variable and named shapes; what
-        only stands in another order is equal. `.first` is the step where they part. `mine` and `theirs` are what the
-        two are called when shown: `t.diff(u, mine="yours", theirs="the reference")`.
+        Gone are steps of this trace that the other lacks; added, those of the other alone; changed, those that differ
+        in operation, names, sizes, type, memory, arguments, or the tensors they take. Steps are matched by module and
+        line, where the code differs by operation, variable and named shapes; the order of steps that do not depend on
+        each other does not count. `.first` is where the two part. `mine` and `theirs` are what they are called when
+        shown: `t.diff(u, mine="yours", theirs="the reference")`.
         """
         return compare(self._data, other._data, (mine, theirs))
 

@@ -20,6 +20,7 @@ __all__ = [
     "Sheet",
     "Step",
     "as_written",
+    "block_of",
     "chains",
     "concrete",
     "fold",
@@ -234,9 +235,12 @@ class Part(Protocol):
     """What can be folded: something that belongs to a module, with its operations."""
 
     @property
-    def module(self) -> str: ...
+    def module(self) -> str:
+        """The path of the module."""
+
     @property
-    def ops(self) -> Sequence[object]: ...
+    def ops(self) -> Sequence[object]:
+        """The operations."""
 
 
 P = TypeVar("P", bound=Part)
@@ -284,7 +288,7 @@ def fold(found: Sequence[P], prefix: str = "", sign: Sign[P] | None = None) -> t
     `sign(parts, path)` returns what two blocks must have in common; without it, all that is seen of their lines.
     """
     sign = sign or cast("Sign[P]", _sign)
-    runs = [(head, tuple(run)) for head, run in groupby(found, key=lambda part: _head(part.module, prefix))]
+    runs = [(head, tuple(run)) for head, run in groupby(found, key=lambda part: block_of(part.module, prefix))]
     signs = [sign(body, head) if head else None for head, body in runs]
     items: list[P | Repeat[P]] = []
     at = 0
@@ -319,7 +323,7 @@ def _turn(runs: Sequence[tuple[str, tuple[P, ...]]], signs: Sequence[object], at
     return best
 
 
-def _head(module: str, prefix: str) -> str:
+def block_of(module: str, prefix: str = "") -> str:
     """Return the path up to the first number after the prefix: `transformer.h.0` of `transformer.h.0.attn`; else ""."""
     parts = module.split(".")
     for i in range(prefix.count(".") + 1 if prefix else 0, len(parts)):
