@@ -65,7 +65,7 @@ def _keys(ops: Sequence[Op]) -> list[Hashable]:
 
 
 def _parts(a: Sequence[Hashable], b: Sequence[Hashable], head: int, tail: int) -> Iterator[tuple[int, int, int, int]]:
-    """Cut what lies between equal ends into pieces that can be weighed: at steps that surely agree, else in proportion."""
+    """Cut what lies between equal ends into pieces small enough: at steps that surely agree, else in proportion."""
     waiting = [(head, len(a) - tail, head, len(b) - tail)]
     while waiting:
         i, i_end, j, j_end = waiting.pop()

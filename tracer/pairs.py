@@ -192,14 +192,13 @@ def _regardless_of_order(flow: _Flow, mine: Sequence[Op], theirs: Sequence[Op], 
     taken = set(found.values())
     kept = {i: j for i, j in doubtful.items() if i not in found and j not in taken}
     new: list[Match] = []
-    for i, j in matches:
-        if i is None:
-            new += [] if j in taken else [(None, j)]
+    for a, b in matches:
+        if a is None:
+            new += [] if b in taken else [(None, b)]
             continue
-        own = found.get(i, j if i not in doubtful or i in kept else None)
-        new.append((i, own))
-        if i in doubtful and own != j and j not in taken:
-            new.append((None, j))
+        new.append((a, found[a] if a in found else None if a in doubtful and a not in kept else b))
+        if a in doubtful and new[-1][1] != b and b not in taken:
+            new.append((None, b))
     return new
 
 
@@ -301,16 +300,18 @@ def _renamed(a: TensorInfo, b: TensorInfo) -> bool:
     """Tell whether names differ; an unknown one, `?`, may be any."""
     if len(a.axes) != len(b.axes):
         return True
-    return any(
-        x != y and not (m == n and "?" in (x, y)) for x, y, m, n in zip(a.axes, b.axes, a.shape, b.shape, strict=True)
-    )
+    return any(x != y and "?" not in (x, y) for x, y in zip(a.axes, b.axes, strict=True))
 
 
 def _minor(mine: Op, theirs: Op, what: Sequence[str]) -> bool:
     """Tell whether both sides go on with the same names and numbers."""
     grave = set(what)
     if "sizes" in grave:
-        grave -= {"arguments"}  # sqrt(D) follows D
+        changed = [
+            pair for pair in zip(_arguments(mine, False), _arguments(theirs, False), strict=False) if len(set(pair)) > 1
+        ]
+        if all(isinstance(value, float) for pair in changed for value in pair):
+            grave -= {"arguments"}  # sqrt(D) follows D
         unknown = any("?" in o.axes for o in mine.outputs + theirs.outputs)
         grave -= set() if unknown else {"sizes"}
     if "operation" in grave and mine.name in FAMILY and FAMILY[mine.name] in _REWORDED:
@@ -373,7 +374,7 @@ def _arguments(op: Op, numbers: bool) -> tuple[Any, ...]:
         if whole is not None and over_axes:
             whole = whole + rank if -rank <= whole < 0 else whole
         if numbers or over_axes or (whole is None and not isinstance(value, tuple)):
-            found.append((keyword, str(value) if whole is None else whole))
+            found.append((keyword, whole if whole is not None else value if isinstance(value, float) else str(value)))
     return tuple(value for _, value in sorted(found, key=lambda item: item[0]))  # those without a keyword stay in order
 
 
