@@ -1,9 +1,11 @@
 """check_axes: what fits and what it binds, and the whole text of each refusal."""
 
+import re
 from typing import Any
 
 import pytest
 import torch
+from handmade import Maker
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -107,6 +109,56 @@ def test_refusals(shape: tuple[int, ...], axes: str, sizes: dict[str, int], text
     with pytest.raises(AxisMismatch) as caught:
         check_axes(Shaped(*shape), axes, **sizes)
     assert str(caught.value) == text
+
+
+@pytest.mark.parametrize(
+    ("axes", "hint"),
+    [
+        ("BHTD", 'BHTD is one axis; 4 axes are written "B H T D"'),
+        ("(B, H, T, D)", '(B H T D) is one axis; 4 axes are written "B H T D"'),
+    ],
+)
+def test_axes_written_as_one(axes: str, hint: str) -> None:
+    with pytest.raises(AxisMismatch, match=re.escape(f"1 axis is expected, there are 4: {hint}")):
+        check_axes(Shaped(2, 3, 5, 7), axes)
+
+
+@pytest.mark.parametrize(
+    ("x", "axes", "sizes", "text"),
+    [
+        ("B T", Shaped(2, 3), {}, "this is of type str. The tensor comes first, then the axes."),
+        ((2, 3), "B T", {}, "Give the tensor itself, not its shape."),
+        (Shaped(2, 3), ["B", "T"], {}, 'The axes are one text, such as "B T"; this is of type list.'),
+        (Shaped(2, 3), None, {}, 'The axes are one text, such as "B T C"; this is of type NoneType.'),
+        (Shaped(2, 3), "B H", {"H": "3"}, "H='3' is no size; give a whole number, such as H=3."),
+        (Shaped(2, 3), "B H", {"H": 3.0}, "H=3.0 is no size"),
+        (Shaped(2, 3), "B H", {"H": True}, "H=True is no size"),
+        (Shaped(2, 3), "B H", {"H": -3}, "H=-3 is no size"),
+        (Shaped(2, 3), "B H", {"H": None}, "H=None is no size"),
+        (Shaped(2, 3), "B H", {"sizes": {"H": 3}}, "sizes={'H': 3} is no size"),
+        (Shaped(2, 3), "B H", {"h": 3}, 'h=3 is given, but "B H" has H.'),
+    ],
+)
+def test_misuse_is_told(x: Any, axes: Any, sizes: Any, text: str) -> None:
+    with pytest.raises(AxesError, match=re.escape(text)):
+        check_axes(x, axes, **sizes)
+
+
+def test_whole_numbers_of_any_kind_are_sizes() -> None:
+    assert check_axes(Shaped(2, 3), "B H", H=torch.tensor(3)) == {"H": 3, "B": 2}
+
+
+def test_a_tensor_of_a_trace_is_checked_by_its_names() -> None:
+    q = Maker().tensor("B T H D", "q", shape=(2, 3, 3, 7))
+    assert check_axes(q, "B T H D") == {"B": 2, "T": 3, "H": 3, "D": 7}
+    assert check_axes(q, "B N G D") == {"B": 2, "N": 3, "G": 3, "D": 7}
+    with pytest.raises(AxisMismatch) as caught:
+        check_axes(q, "B H T D", H=3)
+    assert str(caught.value) == (
+        "expected [B, H, T, D] with H=3, got [2, 3, 3, 7]\n"
+        "axis 1 is T in the trace, where H is expected\n"
+        "axis 2 is H in the trace, where T is expected"
+    )
 
 
 def test_a_refusal_is_an_assertion() -> None:

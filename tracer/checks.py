@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import permutations
+from operator import index
 from typing import Any
 
 from .errors import AxesError, AxisMismatch
@@ -17,32 +18,29 @@ _MOST_AXES = 6
 def check_axes(x: Any, axes: str, /, **sizes: int) -> dict[str, int]:
     """Check that a tensor has these axes, and return the size of every symbol, given or found.
 
-    `x` is anything with a `shape`. `axes` names one axis each: a symbol `T`, a multiple `3C`, a part `D/2`, a product
-    `(H D)`, a sum `S+T`, a number, or `?` for any. A symbol has one size wherever it stands. `sizes` are those known;
-    nothing else is assumed: where C should be H·D, write `(H D)`.
+    `x` is anything with a `shape`; of a trace's tensor, `t["q"]`, the names are compared too. `axes` names one axis each:
+    a symbol `T`, a multiple `3C`, a part `D/2`, a product `(H D)`, a sum `S+T`, a number, or `?` for any. A symbol has
+    one size wherever it stands. `sizes` are those known, also of symbols that `axes` doesn't have; nothing else is
+    assumed: where C should be H·D, write `(H D)`.
 
     Raises:
         AxisMismatch: the shape does not fit; the message says which axis, and whether another order would fit.
-        AxesError: the text cannot be read, or `x` has no shape.
+        AxesError: the text cannot be read, `x` has no shape, or a size is none.
 
     Example:
         >>> import numpy
         >>> check_axes(numpy.zeros((2, 3, 5, 7)), "B H T D", H=3)
         {'H': 3, 'B': 2, 'T': 5, 'D': 7}
     """
-    shape = getattr(x, "shape", None)
-    if shape is None:
-        raise AxesError(
-            f"check_axes needs something with a shape, such as a tensor; this is of type {type(x).__name__}."
-        )
-    shape, names = tuple(int(n) for n in shape), parse_axes(axes)
+    shape, names = _shape(x, axes), _names(axes)
+    sizes = {symbol: _given(symbol, size, axes) for symbol, size in sizes.items()}
     if len(names) != len(shape):
         wrong = [_count(names, shape, sizes)]
     else:
         found, wrong = _bind(names, shape, sizes)
+        wrong = [*wrong, *_other_order(names, shape, sizes)] if wrong else _by_trace(x, names)
         if not wrong:
             return found
-        wrong += _other_order(names, shape, sizes)
     known = f" with {', '.join(f'{k}={v}' for k, v in sizes.items())}" if sizes else ""
     raise AxisMismatch("\n".join([f"expected {_label(names)}{known}, got {list(shape)}", *wrong]))
 
@@ -51,9 +49,56 @@ def _label(names: Sequence[str]) -> str:
     return f"[{', '.join(names)}]"
 
 
+def _shape(x: Any, axes: Any) -> tuple[int, ...]:
+    shape = getattr(x, "shape", None)
+    if shape is not None:
+        return tuple(int(n) for n in shape)
+    text = f"check_axes needs something with a shape, such as a tensor; this is of type {type(x).__name__}."
+    if isinstance(x, str) and hasattr(axes, "shape"):
+        text += " The tensor comes first, then the axes."
+    if isinstance(x, tuple) and all(isinstance(n, int) for n in x):
+        text += " Give the tensor itself, not its shape."
+    raise AxesError(text)
+
+
+def _names(axes: Any) -> tuple[str, ...]:
+    if isinstance(axes, str):
+        return parse_axes(axes)
+    written = " ".join(axes) if isinstance(axes, list | tuple) and all(isinstance(a, str) for a in axes) else "B T C"
+    raise AxesError(f'The axes are one text, such as "{written}"; this is of type {type(axes).__name__}.')
+
+
+def _given(symbol: str, size: Any, axes: str) -> int:
+    """Return a size as a whole number; a symbol that the text has in the other case only would check nothing."""
+    try:
+        number = -1 if isinstance(size, bool) else index(size)
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise AxesError(f"{symbol}={size!r} is no size; give a whole number, such as H=3.")
+    symbols = SYMBOL.findall(axes)
+    if symbol not in symbols and symbol.swapcase() in symbols:
+        raise AxesError(f'{symbol}={number} is given, but "{axes}" has {symbol.swapcase()}.')
+    return number
+
+
+def _by_trace(x: Any, names: Sequence[str]) -> list[str]:
+    """Say where a trace's tensor has an axis by another name: one that is also asked for, at another place."""
+    known = getattr(x, "axes", None)
+    if not isinstance(known, tuple) or len(known) != len(names):
+        return []
+    wrong = [i for i, name in enumerate(names) if SYMBOL.fullmatch(name) and known[i] in names and known[i] != name]
+    return [f"axis {i} is {known[i]} in the trace, where {names[i]} is expected" for i in wrong]
+
+
 def _count(names: tuple[str, ...], shape: tuple[int, ...], sizes: Mapping[str, int]) -> str:
     """Say that the number of axes differs, and which one axis would explain it."""
-    text = f"{len(names)} axes are expected, there are {len(shape)}"
+    expected = "1 axis is" if len(names) == 1 else f"{len(names)} axes are"
+    text = f"{expected} expected, there {'is' if len(shape) == 1 else 'are'} {len(shape)}"
+    apart = names[0] if len(names) == 1 else ""
+    apart = " ".join(apart if apart.isalpha() else SYMBOL.findall(apart))
+    if len(shape) > 1 and len(apart.split()) == len(shape):
+        return f'{text}: {names[0]} is one axis; {len(shape)} axes are written "{apart}"'
     without = [names[i] for i in range(len(names)) if _fits(names[:i] + names[i + 1 :], shape, sizes)]
     extra = [i for i in range(len(shape)) if _fits(names, shape[:i] + shape[i + 1 :], sizes)]
     if len(without) == 1:

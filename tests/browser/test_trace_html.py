@@ -13,7 +13,8 @@ WARNING = "model.py:21: view cuts across axes: [B, T, C] -> [B, H, T, D] (in tra
 # of the screen alone.)
 COLLISIONS = """() => {
   const hidden = e => e.closest('thead') && getComputedStyle(e.closest('thead')).clipPath !== 'none';
-  const boxes = [...document.querySelectorAll('.st-x, .st-op, .st-at, code, th[scope=col], .st-head span, dt, dd, li')]
+  const words = '.st-x, .st-op, .st-at, code, th[scope=col], .st-head span, dt, dd, li, .st-diff th > b';
+  const boxes = [...document.querySelectorAll(words)]
     .filter(e => e.checkVisibility() && !hidden(e)).map(e => [e, e.getBoundingClientRect()]);
   const bad = boxes.filter(([, r]) => r.left < -1 || r.right > innerWidth + 1).map(([e]) => `outside: ${e.innerText}`);
   boxes.forEach(([e, a], i) => boxes.slice(i + 1, i + 40).forEach(([f, b]) => {
@@ -52,12 +53,14 @@ def trace():
 def pages(trace):
     rows = {"q, k, v": ["q", "k", "v"], "score": "scores", "the loss of this run": "loss"}
     table = trace.table(rows, caption="minGPT")._repr_html_()
-    return {"trace": trace.to_html(), "table": f"<!doctype html><body>{table}"}
+    other = [op for op in gpt(4) if not (op.name == "transpose" and op.variable == "k")]
+    diff = trace.diff(Trace.from_ops(other, sizes=SIZES), mine="yours", theirs="the reference")
+    return {"trace": trace.to_html(), "table": f"<!doctype html><body>{table}", "diff": diff.to_html()}
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("size", [(360, 780), (1280, 800), (1920, 1080)], ids=str)
-@pytest.mark.parametrize("name", ["trace", "table"])
+@pytest.mark.parametrize("name", ["trace", "table", "diff"])
 def test_a_page_fits(page, trace, name, size, theme, artefacts):
     page.set_viewport_size({"width": size[0], "height": size[1]})
     page.emulate_media(color_scheme=theme)
