@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-from handmade import Maker
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -111,56 +110,6 @@ def test_refusals(shape: tuple[int, ...], axes: str, sizes: dict[str, int], text
     assert str(caught.value) == text
 
 
-@pytest.mark.parametrize(
-    ("axes", "hint"),
-    [
-        ("BHTD", 'BHTD is one axis; 4 axes are written "B H T D"'),
-        ("(B, H, T, D)", '(B H T D) is one axis; 4 axes are written "B H T D"'),
-    ],
-)
-def test_axes_written_as_one(axes: str, hint: str) -> None:
-    with pytest.raises(AxisMismatch, match=re.escape(f"1 axis is expected, there are 4: {hint}")):
-        check_axes(Shaped(2, 3, 5, 7), axes)
-
-
-@pytest.mark.parametrize(
-    ("x", "axes", "sizes", "text"),
-    [
-        ("B T", Shaped(2, 3), {}, "this is of type str. The tensor comes first, then the axes."),
-        ((2, 3), "B T", {}, "Give the tensor itself, not its shape."),
-        (Shaped(2, 3), ["B", "T"], {}, 'The axes are one text, such as "B T"; this is of type list.'),
-        (Shaped(2, 3), None, {}, 'The axes are one text, such as "B T C"; this is of type NoneType.'),
-        (Shaped(2, 3), "B H", {"H": "3"}, "H='3' is no size; give a whole number, such as H=3."),
-        (Shaped(2, 3), "B H", {"H": 3.0}, "H=3.0 is no size"),
-        (Shaped(2, 3), "B H", {"H": True}, "H=True is no size"),
-        (Shaped(2, 3), "B H", {"H": -3}, "H=-3 is no size"),
-        (Shaped(2, 3), "B H", {"H": None}, "H=None is no size"),
-        (Shaped(2, 3), "B H", {"sizes": {"H": 3}}, "sizes={'H': 3} is no size"),
-        (Shaped(2, 3), "B H", {"h": 3}, 'h=3 is given, but "B H" has H.'),
-    ],
-)
-def test_misuse_is_told(x: Any, axes: Any, sizes: Any, text: str) -> None:
-    with pytest.raises(AxesError, match=re.escape(text)):
-        check_axes(x, axes, **sizes)
-
-
-def test_whole_numbers_of_any_kind_are_sizes() -> None:
-    assert check_axes(Shaped(2, 3), "B H", H=torch.tensor(3)) == {"H": 3, "B": 2}
-
-
-def test_a_tensor_of_a_trace_is_checked_by_its_names() -> None:
-    q = Maker().tensor("B T H D", "q", shape=(2, 3, 3, 7))
-    assert check_axes(q, "B T H D") == {"B": 2, "T": 3, "H": 3, "D": 7}
-    assert check_axes(q, "B N G D") == {"B": 2, "N": 3, "G": 3, "D": 7}
-    with pytest.raises(AxisMismatch) as caught:
-        check_axes(q, "B H T D", H=3)
-    assert str(caught.value) == (
-        "expected [B, H, T, D] with H=3, got [2, 3, 3, 7]\n"
-        "axis 1 is T in the trace, where H is expected\n"
-        "axis 2 is H in the trace, where T is expected"
-    )
-
-
 def test_a_refusal_is_an_assertion() -> None:
     with pytest.raises(AssertionError):
         check_axes(Shaped(2, 3), "B B")
@@ -186,3 +135,37 @@ def test_it_refuses_exactly_what_does_not_fit(shape: list[int], order: list[int]
     else:
         with pytest.raises(AxisMismatch, match="expected"):
             check_axes(moved, "B H T D", **sizes)
+
+
+@pytest.mark.parametrize(
+    ("x", "axes", "sizes", "words"),
+    [
+        ("B H T D", torch.zeros(2, 3), {}, "The tensor comes first, then the axes."),
+        ((2, 3), "B C", {}, "Give the tensor itself, not its shape."),
+        (torch.zeros(2, 3), ["B", "C"], {}, 'axes are one text, such as "B H T D"; this is of type list.'),
+        (torch.zeros(2, 3), None, {}, "this is of type NoneType."),
+        (torch.zeros(2, 3), "B H", {"h": 3}, "no axis is called h; did you mean H?"),
+        (torch.zeros(2, 3), "B H", {"(B H)": 6}, "a size is given for one symbol; (B H) is none."),
+        (torch.zeros(2, 3), "B H", {"H": "3"}, "the size of H should be a whole number; it is '3'."),
+        (torch.zeros(2, 3), "B H", {"H": 3.0}, "it is 3.0."),
+        (torch.zeros(2, 1), "B H", {"H": True}, "it is True."),
+        (torch.zeros(2, 3), "B H", {"H": None}, "it is None."),
+        (torch.zeros(2, 3), "B H", {"H": -3}, "it is -3."),
+    ],
+)
+def test_a_call_that_cannot_be_meant_is_an_error_of_the_call(x: Any, axes: Any, sizes: Any, words: str) -> None:
+    with pytest.raises(AxesError, match=re.escape(words)):
+        check_axes(x, axes, **sizes)
+
+
+def test_axes_without_spaces_and_in_round_brackets() -> None:
+    with pytest.raises(AxisMismatch, match="1 axis is expected, there are 4: write spaces between the axes, 'B H T D'"):
+        check_axes(torch.zeros(2, 3, 5, 7), "BHTD")
+    with pytest.raises(AxisMismatch, match="round brackets join axes into one; leave them out"):
+        check_axes(torch.zeros(2, 3, 5, 7), "(B, H, T, D)")
+
+
+def test_sizes_of_a_whole_trace_may_be_given() -> None:
+    """`check_axes(x, "B T C", **t.sizes)`: sizes of symbols that this tensor does not have are let be."""
+    assert check_axes(torch.zeros(2, 5, 21), "B T C", C=21, H=3)["T"] == 5
+    assert check_axes(torch.zeros(2, 3), "B H", H=torch.tensor(3)) == {"H": 3, "B": 2}

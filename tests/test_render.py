@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracer.errors import TraceFileError
-from tracer.records import Line, Op, Slice, TensorInfo
+from tracer.records import Op, Slice, TensorInfo
 from tracer.render import html, layout, text
 from tracer.render.colours import AXIS_COLOURS, axis_colour
 from tracer.render.layout import Repeat, Sheet, chains, fold, lines
@@ -73,7 +73,7 @@ def test_notation_of_attention() -> None:
 
 def test_nothing_is_folded_on_request() -> None:
     folded, whole = (text.to_text(sheet(gpt(3)), folded) for folded in (True, False))
-    assert "transformer.h.1-2: as transformer.h.0 (54 operations)" in folded
+    assert "transformer.h.1 .. transformer.h.2: as transformer.h.0" in folded
     assert whole.count("q: [B, T, C] -> view") == 3 == folded.count("q: [B, T, C] -> view") + 2
 
 
@@ -293,26 +293,14 @@ def folded(*paths: str, change: int | None = None) -> list[str]:
 
 
 def test_equal_blocks_are_folded() -> None:
-    assert folded("h.0", "h.1", "h.2") == ["h.0", "h.1-2: as h.0 (2 operations)"]
+    assert folded("h.0", "h.1", "h.2") == ["h.0", "h.1 .. h.2: as h.0 (2 operations)"]
     assert folded("h.0.a", "h.1.a") == ["h.0.a", "h.1: as h.0 (1 operation)"]
 
 
 def test_a_block_that_differs_is_shown() -> None:
-    assert folded("h.0", "h.1", "h.2", "h.3", change=0) == ["h.0", "h.1", "h.2-3: as h.1 (2 operations)"]
+    shown = folded("h.0", "h.1", "h.2", "h.3", change=0)
+    assert shown == ["h.0", "h.1", "h.2 .. h.3: as h.1 (2 operations)"]
     assert folded("h.0", "h.1", "h.2", change=1) == ["h.0", "h.1", "h.2"]
-
-
-def test_blocks_that_take_turns_are_folded_by_turns() -> None:
-    m = Maker()
-    for i in range(7):
-        at(m, "x = x + 1", ("add" if i % 3 < 2 else "sub", "x"), module=f"h.{i}")
-    (block, last) = fold(lines(m.ops))
-    assert isinstance(block, Repeat)
-    inner, other = block.first
-    assert isinstance(inner, Repeat) and inner.note == "h.1: as h.0 (1 operation)"
-    assert isinstance(other, Line) and other.module == "h.2"
-    assert block.note == "h.3-5: as h.0-2 (3 operations)"
-    assert isinstance(last, Line) and last.module == "h.6"
 
 
 def test_only_neighbours_in_order_are_folded() -> None:
@@ -325,9 +313,58 @@ def test_experts_inside_blocks_are_folded_inside() -> None:
     paths = [f"h.{i}.experts.{e}" for i in range(2) for e in range(3)]
     assert folded(*paths) == [
         "h.0.experts.0",
-        "h.0.experts.1-2: as h.0.experts.0 (2 operations)",
+        "h.0.experts.1 .. h.0.experts.2: as h.0.experts.0 (2 operations)",
         "h.1: as h.0 (3 operations)",
     ]
+
+
+def kinds(names: str, *, paths: str = "h.{}", variable: str = "x") -> list[str]:
+    """Fold blocks that run one operation each: `names` has a letter for each block, `a` is an add, `s` a sub."""
+    m = Maker()
+    for i, letter in enumerate(names):
+        at(m, "x = x + 1", ({"a": "add", "s": "sub"}[letter], variable.format(i)), module=paths.format(i))
+    return [i.note if isinstance(i, Repeat) else i.module for i in fold(lines(m.ops))]
+
+
+def test_blocks_of_two_kinds_that_take_turns_are_folded() -> None:
+    assert kinds("asasas") == ["h.2 .. h.5: as h.0 .. h.1 (4 operations)"]
+    assert kinds("aasaas") == ["h.3 .. h.5: as h.0 .. h.2 (3 operations)"]
+    assert kinds("asas a".replace(" ", "")) == ["h.2 .. h.3: as h.0 .. h.1 (2 operations)", "h.4"]
+    assert kinds("as") == ["h.0", "h.1"]
+
+
+def test_a_layer_that_is_used_again_is_folded() -> None:
+    m = Maker()
+    for _ in range(3):
+        at(m, "x = self.norm(x)", ("layer_norm", "x"), module="h.0")
+        at(m, "x = x + 1", ("add", "x"), module="h.0")
+    assert [i.note for i in fold(lines(m.ops)) if isinstance(i, Repeat)] == ["h.0, 2 more times: as h.0 (4 operations)"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"variable": "y"}, {"memory": "view"}, {"stride": (1, 2, 10)}, {"dtype": "torch.float16"}, {"device": "meta"}],
+)
+def test_a_block_that_differs_in_one_thing_is_shown(change: dict[str, Any]) -> None:
+    m = Maker()
+    for i in range(2):
+        out = {"variable": "x", "memory": "new", **(change if i else {})}
+        m.op("add", [m.tensor("B T C", "x")], m.tensor("B T C", **out), (1, "x = x + 1"), module=f"h.{i}")
+    assert len(fold(lines(m.ops))) == 2
+
+
+def test_no_operation_is_lost_in_folds() -> None:
+    """What is shown and what the notes count are all there are."""
+    ops = gpt(5)
+
+    def count(items: Any) -> int:
+        inside = [line for i in items if isinstance(i, Repeat) for _, body in i.others for line in body]
+        shown = sum(count(i.first) if isinstance(i, Repeat) else len(i.ops) for i in items)
+        return shown + sum(len(line.ops) for line in inside)
+
+    folds = [i for i in fold(lines(ops)) if isinstance(i, Repeat)]
+    assert count(fold(lines(ops))) == len(ops)
+    assert folds[0].note == "transformer.h.1 .. transformer.h.4: as transformer.h.0 (108 operations)"  # 4 x 27
 
 
 def test_other_sizes_are_not_folded() -> None:
@@ -403,7 +440,7 @@ def test_a_fragment_says_what_the_text_says() -> None:
         "that is [B, H, T of q, T of k]",
     ]:
         assert words in read
-    for words in ["1 warning", "look here", "transformer.h.1-2: as transformer.h.0 (54 operations)", "copy", "B = 2"]:
+    for words in ["1 warning", "look here", "transformer.h.1 .. transformer.h.2: as transformer.h.0", "copy", "B = 2"]:
         assert words in read
 
 

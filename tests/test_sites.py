@@ -244,11 +244,11 @@ def test_library_code_is_passed_over():
 
 
 def test_how_far_a_library_call_has_come():
-    inner = SimpleNamespace(f_lasti=8, f_back=None)
-    outer = SimpleNamespace(f_lasti=4, f_back=SimpleNamespace(f_lasti=2, f_back=None))
-    inner.f_back = outer
-    assert trail(inner, outer.f_back) == (4, 8)
-    assert trail(inner, inner) == ()
+    end = SimpleNamespace(f_lasti=2, f_back=None)
+    outer = SimpleNamespace(f_lasti=4, f_back=end, f_code="outer")
+    inner = SimpleNamespace(f_lasti=8, f_back=outer, f_code="inner")
+    assert trail(inner, end) == ((4, 8), "outer")
+    assert trail(inner, inner) == ((), None)
 
 
 def test_a_changed_file_is_read_again(tmp_path):

@@ -8,6 +8,7 @@ from typing import Any
 from .errors import AxesError, AxisMismatch
 from .naming import parse_axes, size_of
 from .render.colours import SYMBOL
+from .speech import say, say_count
 
 __all__ = ["check_axes"]
 
@@ -18,10 +19,9 @@ _MOST_AXES = 6
 def check_axes(x: Any, axes: str, /, **sizes: int) -> dict[str, int]:
     """Check that a tensor has these axes, and return the size of every symbol, given or found.
 
-    `x` is anything with a `shape`; of a trace's tensor, `t["q"]`, the names are compared too. `axes` names one axis each:
-    a symbol `T`, a multiple `3C`, a part `D/2`, a product `(H D)`, a sum `S+T`, a number, or `?` for any. A symbol has
-    one size wherever it stands. `sizes` are those known, also of symbols that `axes` doesn't have; nothing else is
-    assumed: where C should be H·D, write `(H D)`.
+    `x` is anything with a `shape`. `axes` names one axis each: a symbol `T`, a multiple `3C`, a part `D/2`, a product
+    `(H D)`, a sum `S+T`, a number, or `?` for any. A symbol has one size wherever it stands. `sizes` are those known;
+    nothing else is assumed: where C should be H·D, write `(H D)`.
 
     Raises:
         AxisMismatch: the shape does not fit; the message says which axis, and whether another order would fit.
@@ -32,79 +32,80 @@ def check_axes(x: Any, axes: str, /, **sizes: int) -> dict[str, int]:
         >>> check_axes(numpy.zeros((2, 3, 5, 7)), "B H T D", H=3)
         {'H': 3, 'B': 2, 'T': 5, 'D': 7}
     """
-    shape, names = _shape(x, axes), _names(axes)
-    sizes = {symbol: _given(symbol, size, axes) for symbol, size in sizes.items()}
+    shape, names = _shape(x), _names(axes)
+    sizes = {symbol: _given(symbol, size, names) for symbol, size in sizes.items()}
     if len(names) != len(shape):
         wrong = [_count(names, shape, sizes)]
     else:
         found, wrong = _bind(names, shape, sizes)
-        wrong = [*wrong, *_other_order(names, shape, sizes)] if wrong else _by_trace(x, names)
         if not wrong:
             return found
+        wrong += _other_order(names, shape, sizes)
     known = f" with {', '.join(f'{k}={v}' for k, v in sizes.items())}" if sizes else ""
     raise AxisMismatch("\n".join([f"expected {_label(names)}{known}, got {list(shape)}", *wrong]))
+
+
+def _shape(x: Any) -> tuple[int, ...]:
+    shape = getattr(x, "shape", None)
+    if shape is not None:
+        return tuple(int(n) for n in shape)
+    text = say(
+        "check_axes needs something with a shape, such as a tensor; this is of type {kind}.", kind=type(x).__name__
+    )
+    if isinstance(x, str):
+        text += say(" The tensor comes first, then the axes.")
+    if isinstance(x, tuple | list) and x and all(isinstance(n, int) for n in x):
+        text += say(" Give the tensor itself, not its shape.")
+    raise AxesError(text)
+
+
+def _names(axes: Any) -> tuple[str, ...]:
+    if not isinstance(axes, str):
+        raise AxesError(say('axes are one text, such as "B H T D"; this is of type {kind}.', kind=type(axes).__name__))
+    return parse_axes(axes)
+
+
+def _given(symbol: str, size: Any, names: Sequence[str]) -> int:
+    """Return a size that was given as an int; a symbol that no axis has is fine, unless it is one in the wrong case."""
+    known = {s for name in names for s in SYMBOL.findall(name)}
+    meant = [s for s in sorted(known) if s.lower() == symbol.lower()]
+    if meant and symbol not in known:
+        raise AxesError(say("no axis is called {symbol}; did you mean {meant}?", symbol=symbol, meant=meant[0]))
+    if not SYMBOL.fullmatch(symbol):
+        raise AxesError(say("a size is given for one symbol; {symbol} is none.", symbol=symbol))
+    try:
+        number = None if isinstance(size, bool) else index(size)
+    except TypeError:
+        number = None
+    if number is None or number < 0:
+        raise AxesError(
+            say("the size of {symbol} should be a whole number; it is {size}.", symbol=symbol, size=repr(size))
+        )
+    return number
 
 
 def _label(names: Sequence[str]) -> str:
     return f"[{', '.join(names)}]"
 
 
-def _shape(x: Any, axes: Any) -> tuple[int, ...]:
-    shape = getattr(x, "shape", None)
-    if shape is not None:
-        return tuple(int(n) for n in shape)
-    text = f"check_axes needs something with a shape, such as a tensor; this is of type {type(x).__name__}."
-    if isinstance(x, str) and hasattr(axes, "shape"):
-        text += " The tensor comes first, then the axes."
-    if isinstance(x, tuple) and all(isinstance(n, int) for n in x):
-        text += " Give the tensor itself, not its shape."
-    raise AxesError(text)
-
-
-def _names(axes: Any) -> tuple[str, ...]:
-    if isinstance(axes, str):
-        return parse_axes(axes)
-    written = " ".join(axes) if isinstance(axes, list | tuple) and all(isinstance(a, str) for a in axes) else "B T C"
-    raise AxesError(f'The axes are one text, such as "{written}"; this is of type {type(axes).__name__}.')
-
-
-def _given(symbol: str, size: Any, axes: str) -> int:
-    """Return a size as a whole number; a symbol that the text has in the other case only would check nothing."""
-    try:
-        number = -1 if isinstance(size, bool) else index(size)
-    except TypeError:
-        number = -1
-    if number < 0:
-        raise AxesError(f"{symbol}={size!r} is no size; give a whole number, such as H=3.")
-    symbols = SYMBOL.findall(axes)
-    if symbol not in symbols and symbol.swapcase() in symbols:
-        raise AxesError(f'{symbol}={number} is given, but "{axes}" has {symbol.swapcase()}.')
-    return number
-
-
-def _by_trace(x: Any, names: Sequence[str]) -> list[str]:
-    """Say where a trace's tensor has an axis by another name: one that is also asked for, at another place."""
-    known = getattr(x, "axes", None)
-    if not isinstance(known, tuple) or len(known) != len(names):
-        return []
-    wrong = [i for i, name in enumerate(names) if SYMBOL.fullmatch(name) and known[i] in names and known[i] != name]
-    return [f"axis {i} is {known[i]} in the trace, where {names[i]} is expected" for i in wrong]
-
-
 def _count(names: tuple[str, ...], shape: tuple[int, ...], sizes: Mapping[str, int]) -> str:
     """Say that the number of axes differs, and which one axis would explain it."""
-    expected = "1 axis is" if len(names) == 1 else f"{len(names)} axes are"
-    text = f"{expected} expected, there {'is' if len(shape) == 1 else 'are'} {len(shape)}"
-    apart = names[0] if len(names) == 1 else ""
-    apart = " ".join(apart if apart.isalpha() else SYMBOL.findall(apart))
-    if len(shape) > 1 and len(apart.split()) == len(shape):
-        return f'{text}: {names[0]} is one axis; {len(shape)} axes are written "{apart}"'
+    text = say_count(
+        "{n} axis is expected, there are {there}",
+        "{n} axes are expected, there are {there}",
+        len(names),
+        there=len(shape),
+    )
+    if len(names) == 1 and len(names[0]) == len(shape) and names[0].isalpha():
+        return text + say(": write spaces between the axes, {axes}", axes=repr(" ".join(names[0])))
+    if len(names) == 1 and names[0].startswith("(") and len(names[0].split()) == len(shape):
+        return text + say(": round brackets join axes into one; leave them out")
     without = [names[i] for i in range(len(names)) if _fits(names[:i] + names[i + 1 :], shape, sizes)]
     extra = [i for i in range(len(shape)) if _fits(names, shape[:i] + shape[i + 1 :], sizes)]
     if len(without) == 1:
-        return f"{text}: {without[0]} looks missing"
+        return text + say(": {axis} looks missing", axis=without[0])
     if len(extra) == 1:
-        return f"{text}: axis {extra[0]}, of size {shape[extra[0]]}, looks like one too many"
+        return text + say(": axis {i}, of size {size}, looks like one too many", i=extra[0], size=shape[extra[0]])
     return text
 
 

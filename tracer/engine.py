@@ -45,7 +45,8 @@ def trace(
         *inputs: its positional arguments.
         axes: einops-style texts, one for each positional tensor (`["B T C"]`), or a dict by parameter name.
         sizes: sizes of symbols, `{"C": 48, "H": 3}`, over those that the model declares.
-        expand: open modules that are else shown as one operation because tracing would change their path.
+        expand: show the steps inside fused attention and recurrent layers (`Op.parent` is their operation), and open
+            modules that are else shown as one operation because tracing would change their path.
         keep_values: keep the numbers of tensors of at most 64 elements.
         **kwargs: its other arguments.
 

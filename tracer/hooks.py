@@ -23,7 +23,7 @@ from torch.overrides import TorchFunctionMode
 
 from .calls import module_call
 from .ledger import DisableTorchFunction, Entry
-from .recorder import Frozen, Recorder
+from .recorder import Frozen, Recorder, set_stack, stack
 
 __all__ = ["close", "open_", "recorders", "run_untouched"]
 
@@ -62,7 +62,7 @@ def close(recorder: Recorder) -> None:
     if count and _at(count - 1) is recorder:
         torch._C._pop_torch_function_stack()
     else:
-        _set_stack([m for m in _stack() if m is not recorder])
+        set_stack([m for m in stack() if m is not recorder])
     with _lock:
         if not _open:
             _remove()
@@ -94,23 +94,12 @@ _filtered: list[Any] = []
 """Lists that hold this filter: `warnings.catch_warnings` in the traced code puts a copy in the place of the first."""
 
 
-def _stack() -> list[TorchFunctionMode]:
-    return [_at(i) for i in range(_count())]
-
-
-def _set_stack(modes: Sequence[TorchFunctionMode]) -> None:
-    for _ in range(_count()):
-        torch._C._pop_torch_function_stack()
-    for m in modes:
-        torch._C._push_on_torch_function_stack(m)
-
-
 # ------------------------------------------------------------------ which module runs
 
 
 def recorders() -> Sequence[Recorder]:
     """Return the recorders that are at work in this thread at this moment, outermost first."""
-    return [m for m in _stack() if isinstance(m, Recorder) and not m.closed]
+    return [m for m in stack() if isinstance(m, Recorder) and not m.closed]
 
 
 def _enter(module: nn.Module, args: tuple[Any, ...]) -> None:
@@ -235,7 +224,7 @@ def _step_aside(
     original = getattr(module, "_orig_mod", module)
     name = name or getattr(module, "original_name", "") or type(original).__name__
     me = threading.get_ident()
-    modes = _stack()
+    modes = stack()
     hookless = why == "compiled" and all(r.thread == me for r in _open)
     aside = Aside(module, name, modes, calls, hookless)
     if hookless:
@@ -243,7 +232,7 @@ def _step_aside(
             aside.handle = module.register_forward_hook(_leave, always_call=True)
         _remove()
     _asides[me] = aside
-    _set_stack([m for m in modes if not isinstance(m, Recorder)])
+    set_stack([m for m in modes if not isinstance(m, Recorder)])
     if why != "fast path":
         for r in here:
             r.note(_UNTOUCHED.format(name=name, why=why))
@@ -263,8 +252,8 @@ def _come_back(aside: Aside, output: Any) -> None:
 
 def _restore(aside: Aside) -> None:
     _asides.pop(threading.get_ident(), None)
-    since = [m for m in _stack() if not any(m is old for old in aside.modes)]
-    _set_stack([m for m in aside.modes if not (isinstance(m, Recorder) and m.closed)] + since)
+    since = [m for m in stack() if not any(m is old for old in aside.modes)]
+    set_stack([m for m in aside.modes if not (isinstance(m, Recorder) and m.closed)] + since)
     if aside.hookless and _open:
         _install()
     if aside.handle is not None:  # not removed here: torch may be going through the module's hooks at this moment

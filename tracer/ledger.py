@@ -118,6 +118,14 @@ class Ledger:
         known[id(out)] = weak(out), ref, address, storage
         return ref.alone, memory
 
+    def described(self, t: Tensor, dtype: torch.dtype, device: torch.device) -> Ref:
+        """Write down a tensor that stands for one inside an operation; numbers have the type of what came out of it."""
+        number = len(self.facts)
+        dtype = dtype if t.is_floating_point() else t.dtype
+        self.facts.append((number, t.shape, t.stride(), t.storage_offset(), None, dtype, device))
+        self.known[id(t)] = weak(t), _ref(number), None, None
+        return _ref(number)
+
     def _special(self, out: Tensor, inputs: Sequence[Entry], writes: bool) -> Made:
         """As `output`, for a tensor that is known already, and for one that may not answer."""
         shape, stride, offset, address, dtype, device = _ask(out)

@@ -80,10 +80,13 @@ class _Namer:
         self.latest: dict[int, str] = {}  # tensor number -> its last variable
         self.unnamed: dict[str, None] = {}
         self.notices: list[tuple[Site | None, str, Callable[[], str | None]]] = []
+        self.inside: set[int] = set()  # facts of what steps inside another operation made
+        self.whole: dict[int, str] = {}  # fact -> the variable that the whole operation's statement gives it
         self.names: dict[int, str] = {}
         self.infos: dict[int, TensorInfo] = {}
 
     def run(self) -> Named:
+        self.inside = {r.fact for event in self.log.events if event[7] is not None for r in event[3]}
         views = [self._event(i, *event) for i, event in enumerate(self.log.events)]
         failed = self._failure()
         self.space.solve()
@@ -108,6 +111,12 @@ class _Namer:
         inputs = [r.fact for r in _refs((args, tuple(v for _, v in kwargs)))]
         facts = self.log.facts
         shapes = tuple([facts[r.fact][1] for r in outs])
+        names = self._assigned(site, len(outs))
+        if parent is None and outs and all(r.fact in self.inside for r in outs):  # named by the steps inside
+            self._view((args, kwargs))
+            self.whole.update({r.fact: name for r, name in zip(outs, names, strict=True) if name})
+            return inputs
+        names = [name or self.whole.get(r.fact) for r, name in zip(outs, names, strict=True)]
         step = Step(
             self.space, call.name, self._view(args), {k: self._view(v) for k, v in kwargs}, shapes,
             site.literals if site else (),
@@ -115,11 +124,10 @@ class _Namer:
         results = self._apply(step)
         given = [self.tensors[f] for f in inputs]
         constant = all(t.constant for t in given)
-        names = self._assigned(site, len(outs))
         for ref, axes, name in zip(outs, results, names, strict=True):
             owner = name or (given[0].owner if given and call.name in VIEW_LIKE else None)
             self._made(ref.fact, axes, constant, owner, name)
-        for text in step.notices:
+        for text in step.notices if parent is None else ():  # the steps inside say what their operation has said
             self.notices.append((site, module, text))
         return inputs
 

@@ -7,9 +7,10 @@ catch their own errors: an operation that cannot be recorded must still run.
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from inspect import unwrap
 from operator import index
-from types import FrameType, TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import Any
 from weakref import ref as weak
 
@@ -23,11 +24,14 @@ from .declared import Input, axes_of, bind, checked, default_axes, has, match_ax
 from .errors import AxesError
 from .ledger import PLAIN, DisableTorchFunction, Entry, Ledger, Made
 from .naming import parse_axes
+from .opened import BOXES
 from .paths import Root
+from .patterns import FUNCTIONS, Group, gather, said_by
 from .records import Call, Failure, Log, Ref, Slice
-from .sites import Place, caller_names, in_layer, is_library, locate, outwards, trail
+from .sites import Place, caller_names, in_layer, is_library, locate, of_einops, outwards, trail
+from .speech import say
 
-__all__ = ["GuestRecorder", "Recorder", "tidy"]
+__all__ = ["GuestRecorder", "Recorder", "set_stack", "stack", "tidy"]
 
 _ATOMS = frozenset(
     (
@@ -80,6 +84,8 @@ class Recorder(TorchFunctionMode):
         self.failed: tuple[int, Failure] | None = None
         self.spent: list[Any] = []
         """hooks of compiled modules that have done their work"""
+        self.groups: list[Group] = []
+        """operations that one call of einops ran"""
         self.last: tuple[int, Place | None, tuple[int, ...]] = (-1, None, ())
         """the last event that came through library code, and how far that code was"""
 
@@ -102,6 +108,8 @@ class Recorder(TorchFunctionMode):
             self.fail(call, frozen, error, sys._getframe(1))
             raise
         self.after(func, call, frozen, inputs, out, sys._getframe(1))
+        if self.expand and call.name in BOXES:
+            self.open(call, args, kwargs or {})
         return out
 
     def before(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None, inputs: list[Entry]) -> Frozen:
@@ -163,7 +171,7 @@ class Recorder(TorchFunctionMode):
             place, where = outwards(frame)
             if where is None:
                 place, where = in_layer(frame)
-            if place is not None and not (place.simple and (self.in_library or where is frame or not place.names)):
+            if place is not None and not (place.simple and (self.in_library or where is frame)):
                 place = self._named(place, frame, where, out)
             self.events.append((call, frozen[0], frozen[1], outs, memory, place, self.path, None))
         except Exception as error:
@@ -175,6 +183,37 @@ class Recorder(TorchFunctionMode):
             out = inputs[0][0]()
         made = [self.ledger.output(t, inputs, call.inplace) for t in _leaves(out) if isinstance(t, Tensor)]
         return tuple([outs[0] for outs, _ in made]), tuple([memory[0] for _, memory in made])
+
+    def open(self, call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Write down the steps inside the operation that ended just now, run on stand-ins that hold no numbers."""
+        number = len(self.events) - 1
+        if number < 0 or self.events[number][0] is not call:
+            return
+        stand_ins: list[Tensor] = []
+        try:
+            with DisableTorchFunction():
+                args, kwargs = self._stand_in(args, stand_ins), self._stand_in(kwargs, stand_ins)
+            with only(_Inside(self, number)), torch.no_grad():
+                notice = BOXES[call.name](*args, **kwargs)
+            if isinstance(notice, str) and notice:
+                self.note(notice)
+        except Exception as error:
+            del self.events[number + 1 :]
+            self.note(say("{name} could not be opened: {error}", name=call.name, error=str(error) or repr(error)))
+
+    def _stand_in(self, value: Any, made: list[Tensor]) -> Any:
+        """Return arguments with a tensor on the meta device for each tensor, under which the ledger knows the same."""
+        if isinstance(value, Tensor):
+            _, ref, _, storage = self.ledger.entry(value)
+            double = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device="meta")
+            self.known[id(double)] = weak(double), ref, None, storage
+            made.append(double)  # alive until the box is closed: its id must not pass to another tensor
+            return double
+        if isinstance(value, list | tuple):
+            return type(value)([self._stand_in(v, made) for v in value])
+        if isinstance(value, dict):
+            return {k: self._stand_in(v, made) for k, v in value.items()}
+        return value
 
     def fail(self, call: Call, frozen: Frozen, error: Exception, frame: FrameType) -> None:
         """Remember a call that raised, as plain data; it counts only if this exception ends the block."""
@@ -209,19 +248,25 @@ class Recorder(TorchFunctionMode):
         """Return the site with the names that fit this output, and note what a caller's statement names it."""
         number = len(self.events)
         if where is not frame and not self.in_library:
-            self._follow(place, trail(frame, where), number)
+            self._follow(place, *trail(frame, where), number)
         if place.returned:
             names = _fit(caller_names(where, place), out)
             if names:
                 self.log.caller_names[number] = names
         return place.named(_fit(place.names, out)) if len(place.names) > 1 else place
 
-    def _follow(self, place: Place, steps: tuple[int, ...], number: int) -> None:
-        """Of several operations inside one call of library code (einops), only the last has the variable's name."""
+    def _follow(self, place: Place, steps: tuple[int, ...], code: CodeType | None, number: int) -> None:
+        """Of several operations inside one call of library code, only the last has the variable's name."""
         last, last_place, last_steps = self.last
-        if last_place is place and last == number - 1 and steps > last_steps:
+        name = code.co_name if code is not None and of_einops(code) else ""
+        further = steps > last_steps or name == "unpack" or (name == "pack" and steps == last_steps)  # these two loop
+        goes_on = last_place is place and last == number - 1 and further
+        if goes_on:
             self._rename(last, place.named(()))
             self.log.caller_names.pop(last, None)
+        if name in FUNCTIONS:
+            first = self.groups.pop().first if goes_on and self.groups else number
+            self.groups.append(Group(name, first, number))
         self.last = number, place, steps
 
     def _rename(self, number: int, place: Place) -> None:
@@ -279,8 +324,12 @@ class Recorder(TorchFunctionMode):
                 return
         _, _, first, library = stack.pop()
         _, self.path, _, self.in_library = stack[-1] if stack else _OUTSIDE
-        if library and len(self.events) - first > 1 and not self.in_library:
-            self._settle(first, output)
+        if library and len(self.events) > first:
+            if type(module).__module__.startswith("einops."):
+                self.groups = [g for g in self.groups if g.first < first]  # a layer may hold others
+                self.groups.append(Group(type(module).__name__, first, len(self.events) - 1, said_by(module)))
+            if len(self.events) - first > 1 and not self.in_library:
+                self._settle(first, output)
 
     def _meet(self, module: nn.Module, dot: str) -> None:
         """Write down the parameters and buffers of a module before any code of it runs."""
@@ -467,6 +516,8 @@ class Recorder(TorchFunctionMode):
         if self.closed:
             return
         self.closed = True
+        if self.groups:
+            gather(self.log, self.groups)
         if self.wanted:
             self._name_variables()
         self._find_device()
@@ -498,6 +549,53 @@ class GuestRecorder(Recorder):
         """As in Recorder."""
         with DisableTorchFunction():
             super().after(func, call, frozen, inputs, out, frame)
+
+
+class _Inside(TorchFunctionMode):
+    """Writes the steps inside an opened operation into the log of its recorder."""
+
+    def __init__(self, recorder: Recorder, parent: int) -> None:
+        super().__init__()
+        self.recorder, self.parent, self.path = recorder, parent, recorder.events[parent][6]
+        self.dtype, self.device = recorder.log.facts[recorder.events[parent][3][0].fact][5:7]
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        call, recorder = call_of(func), self.recorder
+        frozen = recorder.before(args, kwargs, [])
+        out = func(*args, **(kwargs or {}))
+        made = [t for t in _leaves(out) if isinstance(t, Tensor)]
+        if call.skip or not made:
+            return out
+        place, _ = outwards(sys._getframe(1))
+        if place is not None:
+            place = place.named(_fit(place.names, out))
+        refs = tuple([recorder.ledger.described(t, self.dtype, self.device) for t in made])
+        recorder.events.append((call, *frozen, refs, (None,) * len(refs), place, self.path, self.parent))
+        return out
+
+
+@contextmanager
+def only(mode: TorchFunctionMode) -> Iterator[None]:
+    """Run a block under one function mode alone."""
+    others = stack()
+    set_stack([mode])
+    try:
+        yield
+    finally:
+        set_stack(others)
+
+
+def stack() -> list[TorchFunctionMode]:
+    """Return this thread's function modes, outermost first."""
+    return [torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack())]
+
+
+def set_stack(modes: Sequence[TorchFunctionMode]) -> None:
+    """Put these function modes in the place of those of this thread."""
+    for _ in range(torch._C._len_torch_function_stack()):
+        torch._C._pop_torch_function_stack()
+    for m in modes:
+        torch._C._push_on_torch_function_stack(m)
 
 
 _HANDLER = Recorder.__torch_function__.__code__

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Protocol, overload
 
-from .diff import Diff, compare
+from .diff import Diff
 from .errors import TracerError
 from .namer import Named, name_log
 from .records import Line, Log, Op, TensorInfo
@@ -217,18 +217,17 @@ class Trace(Sequence[Op]):
             found += table.rows(what, picked)
         return table.Table(tuple(found), caption)
 
-    # ------------------------------------------------------------ comparing
+    def diff(self, other: "Trace", *, names: tuple[str, str] = ("mine", "theirs")) -> Diff:
+        """Return the steps in which this run and another differ; `names` is what the two are called when shown.
 
-    def diff(self, other: "Trace", *, mine: str = "", theirs: str = "") -> Diff:
-        """Return the steps in which two traces differ; none, and false, where they are equal.
+        Steps are matched by module, line and operation, where the code differs by operation and named shapes; a step
+        that only `other` has is "added", one that only this run has is "gone".
 
-        Gone are steps of this trace that the other lacks; added, those of the other alone; changed, those that differ
-        in operation, names, sizes, type, memory, arguments, or the tensors they take. Steps are matched by module and
-        line, where the code differs by operation, variable and named shapes; the order of steps that do not depend on
-        each other does not count. `.first` is where the two part. `mine` and `theirs` are what they are called when
-        shown: `t.diff(u, mine="yours", theirs="the reference")`.
+        Example:
+            d = yours.diff(reference, names=("yours", "reference"))
+            print(d.sentence)
         """
-        return compare(self._data, other._data, (mine, theirs))
+        return Diff(self._data.ops, other._data.ops, names)
 
     # ------------------------------------------------------------ by hand
 

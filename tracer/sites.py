@@ -18,7 +18,8 @@ from typing import Any
 from .records import Site, Source
 
 __all__ = [
-    "BOUNDARY", "LIBRARY", "Place", "caller_names", "in_layer", "is_library", "locate", "outwards", "stop_at", "trail",
+    "BOUNDARY", "LIBRARY", "Place", "caller_names", "in_layer", "is_library", "locate", "of_einops", "outwards",
+    "stop_at", "trail",
 ]  # fmt: skip
 
 
@@ -128,13 +129,18 @@ def caller_names(frame: FrameType | None, place: Place) -> tuple[str, ...]:
     return ()
 
 
-def trail(frame: FrameType | None, end: FrameType | None) -> tuple[int, ...]:
-    """Return the instructions of the frames from below `end` inwards to `frame`: how far a library call has come."""
-    steps = []
+def trail(frame: FrameType | None, end: FrameType | None) -> tuple[tuple[int, ...], CodeType | None]:
+    """Return how far a library call has come, and its function: the instructions of the frames inwards from `end`."""
+    steps, code = [], None
     while frame is not None and frame is not end:
         steps.append(frame.f_lasti)
-        frame = frame.f_back
-    return tuple(reversed(steps))
+        code, frame = frame.f_code, frame.f_back
+    return tuple(reversed(steps)), code
+
+
+def of_einops(code: CodeType) -> bool:
+    """Tell whether code is that of einops."""
+    return _EINOPS is not None and code.co_filename.startswith(_EINOPS)
 
 
 def is_library(code: CodeType) -> bool:
@@ -163,8 +169,9 @@ def _folder(package: str) -> str | None:
 
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_SHOWN = tuple(_HERE + part + os.sep for part in ("models", "lessons"))
-_FOLDERS = tuple(f for f in (_HERE, *map(_folder, ("torch", "functorch", "einops"))) if f)
+_SHOWN = (*(_HERE + part + os.sep for part in ("models", "lessons")), _HERE + "opened.py")
+_EINOPS = _folder("einops")
+_FOLDERS = tuple(f for f in (_HERE, *map(_folder, ("torch", "functorch")), _EINOPS) if f)
 _LAYERS = (_folder("torch") or os.sep) + os.path.join("nn", "modules", "")
 _CALLING = (os.sep + "module.py", os.sep + "container.py")
 """Files of torch that only call layers."""

@@ -1,5 +1,7 @@
 """A trace as a page, on a telephone and on a projector, light and dark: nothing overlaps or runs off the side."""
 
+from dataclasses import replace
+
 import pytest
 from handmade import SIZES, gpt
 
@@ -13,8 +15,7 @@ WARNING = "model.py:21: view cuts across axes: [B, T, C] -> [B, H, T, D] (in tra
 # of the screen alone.)
 COLLISIONS = """() => {
   const hidden = e => e.closest('thead') && getComputedStyle(e.closest('thead')).clipPath !== 'none';
-  const words = '.st-x, .st-op, .st-at, code, th[scope=col], .st-head span, dt, dd, li, .st-diff th > b';
-  const boxes = [...document.querySelectorAll(words)]
+  const boxes = [...document.querySelectorAll('.st-x, .st-op, .st-at, code, th[scope=col], .st-head span, dt, dd, li')]
     .filter(e => e.checkVisibility() && !hidden(e)).map(e => [e, e.getBoundingClientRect()]);
   const bad = boxes.filter(([, r]) => r.left < -1 || r.right > innerWidth + 1).map(([e]) => `outside: ${e.innerText}`);
   boxes.forEach(([e, a], i) => boxes.slice(i + 1, i + 40).forEach(([f, b]) => {
@@ -53,14 +54,12 @@ def trace():
 def pages(trace):
     rows = {"q, k, v": ["q", "k", "v"], "score": "scores", "the loss of this run": "loss"}
     table = trace.table(rows, caption="minGPT")._repr_html_()
-    other = [op for op in gpt(4) if not (op.name == "transpose" and op.variable == "k")]
-    diff = trace.diff(Trace.from_ops(other, sizes=SIZES), mine="yours", theirs="the reference")
-    return {"trace": trace.to_html(), "table": f"<!doctype html><body>{table}", "diff": diff.to_html()}
+    return {"trace": trace.to_html(), "table": f"<!doctype html><body>{table}"}
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("size", [(360, 780), (1280, 800), (1920, 1080)], ids=str)
-@pytest.mark.parametrize("name", ["trace", "table", "diff"])
+@pytest.mark.parametrize("name", ["trace", "table"])
 def test_a_page_fits(page, trace, name, size, theme, artefacts):
     page.set_viewport_size({"width": size[0], "height": size[1]})
     page.emulate_media(color_scheme=theme)
@@ -70,6 +69,54 @@ def test_a_page_fits(page, trace, name, size, theme, artefacts):
     assert page.evaluate(COLLISIONS) == []
     contrast, where = page.evaluate(LOWEST_CONTRAST)
     assert contrast >= 4.5, where
+
+
+@pytest.fixture(scope="module")
+def differences(trace):
+    """All four kinds of change, long names for the two runs, and a fold."""
+    more = Trace.from_ops(gpt(3, {**SIZES, "H": 7, "D": 3}))
+    norm, activation, lost = (
+        next(op for op in trace if op.module == f"transformer.h.{path}") for path in ("1.ln_2", "2.mlp.act", "0.ln_1")
+    )
+    steps = [op if op is not activation else replace(op, name="gelu_new") for op in trace if op not in (norm, lost)]
+    other = Trace.from_ops([*steps[:4], norm, *steps[4:]])
+    names = ("your run of Monday", "the reference of the course")
+    return {
+        "kinds": other.diff(trace, names=names),
+        "back": trace.diff(other, names=names),
+        "sizes": trace.diff(more),
+    }
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize("name", ["kinds", "back", "sizes"])
+def test_a_page_of_differences_fits(page, differences, name, width, theme, artefacts):
+    page.set_viewport_size({"width": width, "height": 800})
+    page.emulate_media(color_scheme=theme)
+    page.set_content(differences[name].to_html())
+    for fold in page.locator("summary").all():
+        fold.click()
+    page.screenshot(path=artefacts / f"diff-{name}-{width}-{theme}.png", full_page=True)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate(COLLISIONS) == []
+    contrast, where = page.evaluate(LOWEST_CONTRAST)
+    assert contrast >= 4.5, where
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_a_change_is_told_by_words_in_one_piece(page, differences, width):
+    """In black and white too: each row says what it is, and no word of it is broken in two."""
+    page.set_viewport_size({"width": width, "height": 800})
+    page.set_content(differences["kinds"].to_html())
+    rows = page.locator(".st-diff th[scope=row]")
+    shown = {text.split(" (")[0] for text in rows.all_inner_texts()}
+    assert shown == {"+ added", "~ changed", "> moved"}
+    assert min(box["width"] for row in rows.all() if (box := row.bounding_box())) > 90
+    before = "e => getComputedStyle(e, '::before').content"
+    names = {page.locator(".st-diff td").nth(i).evaluate(before) for i in range(2)}
+    expected = {'"your run of Monday"', '"the reference of the course"'} if width == 360 else {"none"}
+    assert names == expected
 
 
 def test_repeated_blocks_open_by_keyboard(page, trace):

@@ -29,7 +29,7 @@ from .layout import (
     told_apart,
 )
 
-__all__ = ["document", "esc", "fragment", "label_html", "page", "style", "tensor_html"]
+__all__ = ["chain_html", "esc", "fragment", "label_html", "page", "style", "whole_page"]
 
 _CSS = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
 
@@ -41,11 +41,11 @@ def esc(text: object) -> str:
 
 def page(sheet: Sheet, folded: bool = True) -> str:
     """Return one whole offline page."""
-    return document(say("Shape trace"), fragment(sheet, folded))
+    return whole_page(say("Shape trace"), fragment(sheet, folded))
 
 
-def document(title: str, body: str) -> str:
-    """Return the offline page that holds a fragment."""
+def whole_page(title: str, body: str) -> str:
+    """Return an offline page around one piece."""
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{esc(title)}</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -95,8 +95,7 @@ def label_html(text: str) -> str:
     return "".join(parts) + esc(text[end:])
 
 
-def tensor_html(info: TensorInfo) -> str:
-    """Return a tensor: its label, and its sizes below."""
+def _tensor(info: TensorInfo) -> str:
     details = [info.dtype.removeprefix("torch."), info.device]
     if info.stride is not None:
         details.append(say("stride {stride}", stride="·".join(map(str, info.stride)) or "-"))
@@ -122,7 +121,7 @@ def _warnings(sheet: Sheet) -> str:
     return f'<div class="st-box" role="note"><b>{title}</b><ul>{rows}</ul></div>'
 
 
-def _items(items: Iterable[Line | Repeat[Line]]) -> str:
+def _items(items: Iterable[Line | Repeat]) -> str:
     """Runs of lines become tables; repeated blocks are folded away under a sentence."""
     parts: list[str] = []
     run: list[Line] = []
@@ -135,7 +134,7 @@ def _items(items: Iterable[Line | Repeat[Line]]) -> str:
     return "".join(parts) + _table(run)
 
 
-def _repeat(repeat: Repeat[Line]) -> str:
+def _repeat(repeat: Repeat) -> str:
     others = "".join(_table(body) for _, body in repeat.others)
     return f"<details><summary>{esc(repeat.note)}</summary>{others}</details>"
 
@@ -164,12 +163,13 @@ def _module(module: str, part: Iterable[Line]) -> str:
 def _row(line: Line) -> str:
     code = f"<code>{esc(line.source.code)}</code>" if line.source else ""
     where = f'<small class="st-at">{esc(place(line.source))}</small>'
-    shapes = "".join(_chain(chain) for chain in chains(line))
+    shapes = "".join(chain_html(chain) for chain in chains(line))
     return f'<tr><th scope="row" class="st-code">{where}{code}</th><td>{shapes}</td></tr>'
 
 
-def _chain(chain: Chain) -> str:
-    start = tensor_html(chain.start) if chain.start else ""
+def chain_html(chain: Chain) -> str:
+    """Return one chain of shapes."""
+    start = _tensor(chain.start) if chain.start else ""
     name = f'<span class="st-l">{esc(chain.name)}:</span>' if chain.name else ""
     steps = "".join(_step(step, bool(start) or i > 0) for i, step in enumerate(chain.steps))
     apart = told_apart(chain)
@@ -180,13 +180,13 @@ def _chain(chain: Chain) -> str:
 
 def _step(step: Step, arrow: bool) -> str:
     """One step: its sign or name, its other operands, and what it returned."""
-    result = ", ".join(map(tensor_html, _outputs(step.op)))
+    result = ", ".join(map(_tensor, _outputs(step.op)))
     count = len(step.op.outputs)
     times = f"{count} × " if count > 1 and len(_outputs(step.op)) == 1 else ""
     memory = memory_word(step.op)
     word = f"<small>{esc(say(memory))}</small>" if memory not in ("", "new") else ""
     if step.sign:
-        operands = " ".join(map(tensor_html, step.others))
+        operands = " ".join(map(_tensor, step.others))
         return f"<span>{esc(step.sign)} {operands}</span><span>→ {times}{result}{word}</span>"
     beside = f" ({', '.join(map(_operand, step.others))})" if step.others else ""
     name = f'<span class="st-op">{esc(step.op.name)}{word}</span>'
@@ -194,7 +194,7 @@ def _step(step: Step, arrow: bool) -> str:
 
 
 def _operand(info: TensorInfo) -> str:
-    return (f"<code>{esc(info.variable)}</code> " if info.variable else "") + tensor_html(info)
+    return (f"<code>{esc(info.variable)}</code> " if info.variable else "") + _tensor(info)
 
 
 def _outputs(op: Op) -> tuple[TensorInfo, ...]:

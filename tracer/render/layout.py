@@ -3,10 +3,9 @@
 Every renderer starts here, so that all of them group, chain and fold alike.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Generic, Protocol, TypeVar, cast
 
 from ..records import Line, Op, Source, TensorInfo
 from ..speech import N_, say, say_count
@@ -15,7 +14,6 @@ from .colours import SYMBOL
 __all__ = [
     "MEMORY_WORDS",
     "Chain",
-    "Part",
     "Repeat",
     "Sheet",
     "Step",
@@ -27,6 +25,7 @@ __all__ = [
     "header_sizes",
     "lines",
     "memory_word",
+    "next_block",
     "owner",
     "place",
     "plain",
@@ -207,6 +206,7 @@ MEMORY_WORDS = {
     "in-place": N_("the input's memory was overwritten"),
     "copy": N_("the same numbers, moved to memory of their own"),
     "new": N_("results computed into memory of their own"),
+    "inside": N_("a step inside the operation above, not materialised by its kernel: told by what the kernel computes"),
     "unknown": N_("the memory cannot be asked for"),
 }
 """Word in a picture -> what it says; `copy` is `new` memory taken by an operation that only moves numbers."""
@@ -223,6 +223,8 @@ def memory_word(op: Op) -> str:
     if not op.outputs:
         return ""
     kind = op.outputs[0].memory
+    if kind is None and op.parent is not None:
+        return "inside"
     if kind == "new":
         return "copy" if op.name in _MOVES else "new"
     return kind or "unknown"
@@ -231,99 +233,81 @@ def memory_word(op: Op) -> str:
 # ---------------------------------------------------------------- repeated blocks
 
 
-class Part(Protocol):
-    """What can be folded: something that belongs to a module, with its operations."""
-
-    @property
-    def module(self) -> str:
-        """The path of the module."""
-
-    @property
-    def ops(self) -> Sequence[object]:
-        """The operations."""
-
-
-P = TypeVar("P", bound=Part)
-
-
 @dataclass(frozen=True)
-class Repeat(Generic[P]):
-    """Blocks that ran the same operations one after another: the first in full, the others by path and parts.
-
-    Where blocks take turns (`h.0` and `h.1` differ, `h.2` is as `h.0`, `h.3` as `h.1`), `first` has one turn.
-    """
+class Repeat:
+    """Blocks that ran the same operations one after another: the first in full, the others by path and lines."""
 
     path: str
-    first: "tuple[P | Repeat[P], ...]"
-    others: tuple[tuple[str, tuple[P, ...]], ...]
-
-    @property
-    def span(self) -> str:
-        """The paths of the others: `blocks.1-95`."""
-        return _span([path for path, _ in self.others])
-
-    @property
-    def count(self) -> int:
-        """How many operations the others ran."""
-        return sum(len(part.ops) for _, body in self.others for part in body)
+    first: "tuple[Line | Repeat, ...]"
+    others: tuple[tuple[str, tuple[Line, ...]], ...]
 
     @property
     def note(self) -> str:
-        """The sentence that stands for the others: `blocks.1-95: as blocks.0 (2,850 operations)`."""
-        one, many = "{span}: as {path} ({n} operation)", "{span}: as {path} ({n:,} operations)"
-        return say_count(one, many, self.count, span=self.span, path=self.path)
+        """The sentence that stands for the others: `blocks.1 .. blocks.11: as blocks.0 (341 operations)`."""
+        names = [path for path, _ in self.others]
+        span = names[0] if len(set(names)) == 1 else f"{names[0]} .. {names[-1]}"
+        if {*names} == {self.path}:
+            span = say_count("{path}, {n} more time", "{path}, {n} more times", len(names), path=self.path)
+        count = say_count(
+            "{n} operation", "{n} operations", sum(len(line.ops) for _, body in self.others for line in body)
+        )
+        return say("{span}: as {path} ({count})", span=span, path=self.path, count=count)
 
 
-def _span(paths: Sequence[str]) -> str:
-    return paths[0] if len(paths) == 1 else f"{paths[0]}-{paths[-1].rpartition('.')[2]}"
-
-
-Sign = Callable[[Sequence[P], str], object]
-_LONGEST_TURN = 8
-
-
-def fold(found: Sequence[P], prefix: str = "", sign: Sign[P] | None = None) -> tuple[P | Repeat[P], ...]:
-    """Gather numbered blocks (`h.0`, `h.1`, …) that ran the same operations with the same names and sizes.
-
-    `sign(parts, path)` returns what two blocks must have in common; without it, all that is seen of their lines.
-    """
-    sign = sign or cast("Sign[P]", _sign)
-    runs = [(head, tuple(run)) for head, run in groupby(found, key=lambda part: block_of(part.module, prefix))]
-    signs = [sign(body, head) if head else None for head, body in runs]
-    items: list[P | Repeat[P]] = []
+def fold(found: Sequence[Line], prefix: str = "") -> tuple[Line | Repeat, ...]:
+    """Gather numbered blocks (`h.0`, `h.1`, …) that ran the same operations with the same names and sizes."""
+    runs = [
+        (head, body)
+        for head, run in groupby(found, key=lambda line: block_of(line.module, prefix))
+        for body in (_passes(tuple(run), head) if head else (tuple(run),))
+    ]
+    signs = [_sign(body, head) if head else () for head, body in runs]
+    items: list[Line | Repeat] = []
     at = 0
     while at < len(runs):
-        head, body = runs[at]
-        if not head:
-            items += body
-            at += 1
-            continue
-        turn, stop = _turn(runs, signs, at)
-        once = runs[at : at + turn]
-        whole = [part for _, parts in once for part in parts]
-        inside = fold(whole, head, sign) if turn == 1 else fold(whole, prefix, sign)
-        again = tuple(runs[at + turn : stop])
-        items += [Repeat(_span([path for path, _ in once]), inside, again)] if again else inside
-        at = stop
+        head = runs[at][0]
+        period, count = _repeated(runs, signs, at) if head else (1, 1)
+        first = [item for head, body in runs[at : at + period] for item in (fold(body, head) if head else body)]
+        others = runs[at + period : at + period * count]
+        span = head if period == 1 else f"{head} .. {runs[at + period - 1][0]}"
+        items += [Repeat(span, tuple(first), tuple(others))] if others else first
+        at += period * count
     return tuple(items)
 
 
-def _turn(runs: Sequence[tuple[str, tuple[P, ...]]], signs: Sequence[object], at: int) -> tuple[int, int]:
-    """Return how many blocks from here make a turn that the next ones repeat, and where they stop: the most at once."""
-    head = runs[at][0]
-    row = at
-    while row < len(runs) and runs[row][0] == _next(head, row - at):
-        row += 1
-    best = (1, at + 1)
-    for turn in range(1, min(_LONGEST_TURN, (row - at) // 2) + 1):
-        stop = next((n for n in range(at + turn, row) if signs[n] != signs[n - turn]), row)
-        stop -= (stop - at) % turn
-        if stop > max(at + turn, best[1]):
-            best = turn, stop
+_MOST_KINDS = 8
+"""Blocks of several kinds may take turns (every sixth layer attends to all): longer turns are not looked for."""
+
+
+def _repeated(runs: Sequence[tuple[str, tuple[Line, ...]]], signs: Sequence[object], at: int) -> tuple[int, int]:
+    """Return how many blocks from here on take turns, and how many times: what hides most; (1, 1) for no repeat."""
+    best = (1, 1)
+    for period in range(1, min(_MOST_KINDS, (len(runs) - at) // 2) + 1):
+        stop = at + period
+        while stop < len(runs) and signs[stop] == signs[stop - period] and _follows(runs[stop - 1][0], runs[stop][0]):
+            stop += 1
+        inner = all(_follows(runs[i - 1][0], runs[i][0]) for i in range(at + 1, at + period))
+        count = (stop - at) // period
+        if inner and count > 1 and period * (count - 1) > best[0] * (best[1] - 1):
+            best = (period, count)
     return best
 
 
-def block_of(module: str, prefix: str = "") -> str:
+def _follows(head: str, after: str) -> bool:
+    """Say whether a block is the next one, or the same once more."""
+    return bool(head) and after in (head, next_block(head, 1))
+
+
+def _passes(body: tuple[Line, ...], head: str) -> list[tuple[Line, ...]]:
+    """Cut what one block ran into equal passes: a layer that is used several times (ALBERT)."""
+    signs = [_sign((line,), head) for line in body]
+    for period in range(1, len(body) // 2 + 1):
+        if len(body) % period == 0 and signs[period:] == signs[:-period]:
+            return [body[i : i + period] for i in range(0, len(body), period)]
+    return [body]
+
+
+def block_of(module: str, prefix: str) -> str:
     """Return the path up to the first number after the prefix: `transformer.h.0` of `transformer.h.0.attn`; else ""."""
     parts = module.split(".")
     for i in range(prefix.count(".") + 1 if prefix else 0, len(parts)):
@@ -332,7 +316,8 @@ def block_of(module: str, prefix: str = "") -> str:
     return ""
 
 
-def _next(head: str, steps: int) -> str:
+def next_block(head: str, steps: int) -> str:
+    """Return the path of the block so many numbers on: `h.3` of `h.0` and 3."""
     stem, dot, number = head.rpartition(".")
     return f"{stem}{dot}{int(number) + steps}"
 
@@ -341,9 +326,10 @@ def _sign(body: Sequence[Line], head: str) -> tuple[object, ...]:
     """What two blocks must have in common to be shown once."""
     return tuple(
         (
-            (line.source, op.name, op.args, op.module.removeprefix(head)),
-            *((*_tensor_sign(info), info.memory) for info in op.outputs),
-            *map(_tensor_sign, op.inputs),  # how an input was made is no part of this block
+            (line.source, op.name, op.args, op.module.removeprefix(head), op.parent is None),
+            *((*_tensor_sign(info), info.stride, info.memory, _own(info, head)) for info in op.outputs),
+            *((*_tensor_sign(info), _own(info, head)) for info in op.inputs if "." in (info.variable or "")),
+            *map(_tensor_sign, op.inputs),  # how an input was made, and its name, is no part of this block
         )
         for line in body
         for op in line.ops
@@ -352,6 +338,11 @@ def _sign(body: Sequence[Line], head: str) -> tuple[object, ...]:
 
 def _tensor_sign(info: TensorInfo) -> tuple[object, ...]:
     return info.label, info.shape, info.dtype, info.device, info.origins
+
+
+def _own(info: TensorInfo, head: str) -> str:
+    """Return a variable, or the path of a parameter within its block; what is returned as it came kept its name."""
+    return "" if info.memory == "same" else (info.variable or "").removeprefix(head)
 
 
 # ---------------------------------------------------------------- sizes and plain text

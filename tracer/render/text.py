@@ -79,7 +79,7 @@ def _outputs(outputs: Sequence[TensorInfo]) -> str:
     return ", ".join(labels)
 
 
-def _items(items: Iterable[Line | Repeat[Line]]) -> list[str]:
+def _items(items: Iterable[Line | Repeat]) -> list[str]:
     text: list[str] = []
     for item in items:
         text += [*_items(item.first), item.note] if isinstance(item, Repeat) else _line(item)
@@ -87,7 +87,8 @@ def _items(items: Iterable[Line | Repeat[Line]]) -> list[str]:
 
 
 def _line(line: Line) -> list[str]:
-    text = [head_text(line)]
+    inside = all(op.parent is not None for op in line.ops)
+    text = [f"{'    ' if inside else ''}{head_text(line)}"]
     for chain in chains(line):
         indent = "        " if chain.inner else "    "
         words = [memory_word(step.op) for step in chain.steps]
