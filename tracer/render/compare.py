@@ -27,6 +27,7 @@ _DIFFERS: dict[Difference, str] = {
     "memory": N_("other memory"),
     "arguments": N_("other arguments"),
     "operands": N_("other operands"),
+    "error": N_("an error"),
 }
 
 
@@ -71,7 +72,7 @@ def parting(change: Change, names: tuple[str, str]) -> str:
 def _in_short(change: Change, side: int) -> str:
     """Return what one run has: its named shape, and what else the change is about."""
     info, op = change.tensors[side], (change.mine, change.theirs)[side]
-    text = info.label if info else say("without it")
+    text = info.label if info else say("an error") if op and "error" in change.differs else say("without it")
     if op is None or len({*change.differs} - {"names"}) + (change.kind == "moved") == 0:
         return text
     name = f"{op.name} " if "operation" in change.differs else ""
