@@ -12,7 +12,7 @@ from ..matching import Change, Difference, Kind
 from ..records import Line, Op
 from ..speech import N_, say, say_count
 from .html import chain_html, esc, label_html, style
-from .layout import block_of, chains, concrete, memory_word, next_block, place, plain
+from .layout import block_of, chains, concrete, memory_word, next_block, place, plain, span_of
 from .text import chain_text
 
 __all__ = ["Comparison", "parting", "to_html", "to_text", "totals"]
@@ -103,8 +103,7 @@ class _Fold:
 
     @property
     def note(self) -> str:
-        names = [path for path, _ in self.others]
-        span = names[0] if len(names) == 1 else f"{names[0]} .. {names[-1]}"
+        span = span_of([path for path, _ in self.others])
         count = say_count("{n} change", "{n} changes", sum(len(body) for _, body in self.others))
         return say("{span}: as {path} ({count})", span=span, path=self.path, count=count)
 
