@@ -1,20 +1,32 @@
 """Each mistake is made in torch with these very shapes; the note comes from the axes and torch's own message."""
 
 import linecache
+import re
 from collections.abc import Callable
 from typing import Any
 
+import einops
 import pytest
 import torch
 import torch.nn.functional as F
+from einops import rearrange
 from handmade import SIZES, Maker
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 import tracer
 from tracer.advice import explain, known_names
+from tracer.advice.core import ROWS
 from tracer.records import Op, TensorInfo
 
+
+def take(n: int, parts: Any) -> None:
+    """Unpack: the statement that names n parts."""
+    assert len(parts) == n
+
+
+SCOPE: dict[str, Any] = {"torch": torch, "F": F, "nn": nn, "einops": einops, "rearrange": rearrange, "take": take}
 CASES: dict[str, tuple[str, list[str], str, tuple[Any, ...]]] = {}
 
 
@@ -278,6 +290,209 @@ traced("input of another type than the weights", ["x: B T C"], "torch.nn.Linear(
        "torch.nn.Linear(21, 4)(x.half().to(torch.float32))")  # fmt: skip
 
 
+# through a real trace, of one line or a few, with what the repair says and code that it repairs
+QKV = ["q: B H T D", "k: B H T D", "v: B H T D"]
+CROSS = ["q: B H T D", "k: B H S D"]
+MHA = "nn.MultiheadAttention(21, 3, batch_first=True)"
+RUNS: list[tuple[str, list[str], str, str, str]] = [
+    # taken apart
+    ("shape of too few axes", ["x: T C"], "B, T, C = x.shape", "x.unsqueeze(0)", "take(3, x.unsqueeze(0).shape)"),
+    ("shape of split heads", ["x: B H T D"], "B, T, C = x.shape", "B, H, T, D = x.shape", "take(4, x.shape)"),
+    ("size of ids", ["idx: B T / int64"], "B, T, C = idx.size()", "an embedding adds the feature axis", ""),
+    ("shape, one axis too far", ["x: T C"], "C = x.shape[2]", "x.shape[-1]", "x.shape[-1]"),
+    ("size, one axis too far", ["x: T C"], "C = x.size(2)", "x.unsqueeze(0)", "x.unsqueeze(0).size(2)"),
+    ("tensor taken apart", ["qkv: B T 3C"], "q, k, v = qkv", "qkv.chunk(3, dim=-1)", "take(3, qkv.chunk(3, dim=-1))"),
+    ("result taken apart", ["x: B T C"], "q, k, v = nn.Linear(21, 63)(x)", ".chunk(3, dim=-1)",
+     "take(3, nn.Linear(21, 63)(x).chunk(3, dim=-1))"),
+    ("too few chunks", ["qkv: B T 3C"], "q, k, v = qkv.chunk(2, dim=-1)", "qkv.chunk(3, dim=-1)",
+     "take(3, qkv.chunk(3, dim=-1))"),
+    ("split of the first axis", ["qkv: B T 3C"], "q, k, v = qkv.split(21)", "qkv.split(21, dim=-1)",
+     "take(3, qkv.split(21, dim=-1))"),
+    ("too many parts", ["qkv: B T 3C"], "q, k, v = qkv.split(7, dim=-1)", "qkv.split(21, dim=-1)",
+     "take(3, qkv.split(21, dim=-1))"),
+    ("unbind of another axis", ["qkv: B T 3 C"], "q, k, v = qkv.unbind(0)", "qkv.unbind(2)", "take(3, qkv.unbind(2))"),
+    ("unbind, but of the batch", ["qkv: 3 B T C"], "q, k = qkv.unbind(0)", "", ""),
+    # no tensor at all
+    ("attention layer in a sum", ["x: B T C"], f"x + {MHA}(x, x, x)", "out, _ = layer(...)", f"x + {MHA}(x, x, x)[0]"),
+    ("recurrent layer into a linear", ["x: B T C"], "h = nn.GRU(21, 8, batch_first=True)(x)\nreturn nn.Linear(8, 2)(h)",
+     "out, _ = layer(...)", "nn.Linear(8, 2)(nn.GRU(21, 8, batch_first=True)(x)[0])"),
+    ("attention layer into a norm", ["x: B T C"], f"nn.LayerNorm(21)({MHA}(x, x, x))", "out, _ = layer(...)",
+     f"nn.LayerNorm(21)({MHA}(x, x, x)[0])"),
+    ("method of a tuple", ["x: B T C"], f"y = {MHA}(x, x, x)\nreturn y.transpose(1, 2)", "out, _ = layer(...)", ""),
+    ("method of None", ["x: B T C"], "y = (lambda x: None)(x)\nreturn y.transpose(1, 2)", "without `return`", ""),
+    ("sum with None", ["x: B T C"], "y = (lambda x: None)(x)\nreturn x + y", "without `return`", ""),
+    ("cat with None", ["x: B T C"], "torch.cat([x, None])", "without `return`", ""),
+    ("list of ids", ["idx: B T / int64"], "nn.Embedding(11, 21)([1, 2, 3])", "torch.tensor([...])",
+     "nn.Embedding(11, 21)(torch.tensor([1, 2, 3]))"),
+    ("root of a number", ["q: B H T D"], "q / torch.sqrt(q.shape[-1])", "x ** 0.5", "q / q.shape[-1] ** 0.5"),
+    ("cat without brackets", ["a: B T", "b: B T"], "torch.cat(a, b)", "torch.cat([a, b], dim)", "torch.cat([a, b], 1)"),
+    ("tensor of tensors", ["a: B T", "b: B T"], "torch.tensor([a, b])", "torch.stack([a, b])", "torch.stack([a, b])"),
+    # sizes and orders
+    ("half an entry", ["x: B T C"], "x.view(2, 5, 3, 21 / 3)", "//", "x.view(2, 5, 3, 21 // 3)"),
+    ("two unknown sizes", ["x: B T C"], "x.view(2, 5, -1, -1)", "all axes but one", "x.view(2, 5, 3, -1)"),
+    ("a feature axis that ids do not have", ["idx: B T / int64"], "idx.view(2, 5, 21)", "embedding first", ""),
+    ("view of a slice", ["logits: B T V"], "logits[:, :-1].view(-1, 11)", ".reshape(...)",
+     "logits[:, :-1].reshape(-1, 11)"),
+    ("view of another width, not named", ["idx: B T / int64"], "nn.Embedding(11, 21)(idx).view(2, 5, 22)", "", ""),
+    ("flatten backwards", ["x: B T C"], "x.flatten(2, 1)", "x.flatten(-2)", "x.flatten(-2)"),
+    ("an axis named twice", ["x: B T C"], "x.permute(0, 2, 2)", "each of its 3 axes once", "x.permute(0, 2, 1)"),
+    ("transpose of a vector", ["x: T"], "x.transpose(-1, -2)", "x.unsqueeze(0)", "x.unsqueeze(0).transpose(-1, -2)"),
+    ("mT of a vector", ["x: T"], "x.mT", "x[:, None]", "x[:, None].mT"),
+    ("unsqueeze too far", ["x: B T C"], "x.unsqueeze(5)", "x.unsqueeze(-1)", "x.unsqueeze(-1)"),
+    ("expand to more heads", ["k: B G T D = 2 3 5 7"], "k.expand(2, 6, 5, 7)", "k.repeat_interleave(2, dim=-3)",
+     "k.repeat_interleave(2, dim=-3)"),
+    ("expand of fewer axes", ["x: 1 1 C"], "x.expand(2, -1)", "-1 in expand", "x.expand(2, -1, -1)"),
+    ("repeat of fewer axes", ["x: B T C"], "x.repeat(2, 2)", "1 in repeat", "x.repeat(1, 2, 2)"),
+    ("parts of size 0", ["x: B T C"], "x.split(0, dim=2)", "x.chunk(3, dim=-1)", "x.chunk(3, dim=-1)"),
+    ("narrow beyond the end", ["x: B T C"], "x.narrow(1, 3, 4)", "shorter", "x.narrow(1, 3, 2)"),
+    ("class token of one example", ["cls: 1 1 C", "x: B T C"], "torch.cat([cls, x], dim=1)", "cls.expand(2, -1, -1)",
+     "torch.cat([cls.expand(2, -1, -1), x], dim=1)"),
+    ("new key along the heads", ["cache: B H S D", "k: B H 1 D"], "torch.cat([cache, k], dim=1)", "dim=2",
+     "torch.cat([cache, k], dim=2)"),
+    ("stack of two lengths", ["a: B T", "b: B S"], "torch.stack([a, b])", "torch.cat(..., dim=1)",
+     "torch.cat([a, b], dim=1)"),
+    ("stack of two orders", ["q: B H T D", "k: B T H D"], "torch.stack([q, k])", "k.transpose(1, 2)",
+     "torch.stack([q, k.transpose(1, 2)])"),
+    # einops and einsum
+    ("rearrange into parts that do not divide", ["x: B T C"], "rearrange(x, 'b t (h d) -> b h t d', h=4)",
+     "1, 3, 7", "rearrange(x, 'b t (h d) -> b h t d', h=3)"),
+    ("rearrange of two unknowns", ["x: B T C"], "rearrange(x, 'b t (h d) -> b h t d')", "as in h=3",
+     "rearrange(x, 'b t (h d) -> b h t d', h=3)"),
+    ("rearrange of another rank", ["x: B T C"], "rearrange(x, 'b h t d -> b t (h d)')", "on the left what comes", ""),
+    ("rearrange that loses an axis", ["x: B T C"], "rearrange(x, 'b t c -> b t')", "reduce(..., 'mean')",
+     "einops.reduce(x, 'b t c -> b t', 'mean')"),
+    ("rearrange of other sizes", ["x: B T C"], "rearrange(x, 'b t (h d) -> b h t d', h=3, d=8)", "leave one of them",
+     "rearrange(x, 'b t (h d) -> b h t d', h=3)"),
+    ("repeat without a size", ["x: B T C"], "einops.repeat(x, 'b t c -> b n t c')", "as in n=3",
+     "einops.repeat(x, 'b t c -> b n t c', n=3)"),
+    ("repeat that loses an axis", ["x: B T C"], "einops.repeat(x, 'b t c -> b t n', n=3)", "on the right too",
+     "einops.repeat(x, 'b t c -> b t c n', n=3)"),
+    ("reduce to more axes", ["x: B T C"], "einops.reduce(x, 'b t c -> b c d', 'mean')", "from the left side", ""),
+    ("reduce by a word it does not know", ["x: B T C"], "einops.reduce(x, 'b t c -> b c', 'average')", "'mean'",
+     "einops.reduce(x, 'b t c -> b c', 'mean')"),
+    ("einsum of one tensor too few", ["q: B H T D"], "torch.einsum('bhtd,bhsd->bhts', q)", "one group of letters", ""),
+    ("einsum with a new letter", CROSS, "torch.einsum('bhtd,bhsd->bhtx', q, k)", "letters of the tensors",
+     "torch.einsum('bhtd,bhsd->bhts', q, k)"),
+    ("einsum with a letter twice", CROSS, "torch.einsum('bhtd,bhsd->bhhts', q, k)", "one letter",
+     "torch.einsum('bhtd,bhsd->bhts', q, k)"),
+    ("einops einsum of another rank", ["q: B T C", "k: B T C"],
+     "einops.einsum(q, k, 'b h i d, b h j d -> b h i j')", "", ""),
+    # products and layers
+    ("weights over other positions", [*CROSS, "v: B H T D"], "(q @ k.mT).softmax(-1) @ v", "make k and v from the same",
+     "(q @ k.mT).softmax(-1) @ k"),
+    ("values not split", ["weights: B H T S", "v: B S C"], "weights @ v", "view, then transpose(1, 2)",
+     "weights @ v.view(2, 13, 3, 7).transpose(1, 2)"),
+    ("weight transposed for nothing", ["x: B T C", "w: C M"], "x @ w.T", "w as it is", "x @ w"),
+    ("dot of matrices", ["q: T D", "k: T D"], "torch.dot(q, k)", "(q * k).sum(-1)", "(q * k).sum(-1)"),
+    ("outer of matrices", ["q: T D", "k: T D"], "torch.outer(q, k)", "q[..., :, None] * k[..., None, :]",
+     "q[..., :, None] * k[..., None, :]"),
+    ("mv of matrices", ["w: M C", "x: C T"], "torch.mv(w, x)", "w @ x", "w @ x"),
+    ("convolution over features last", ["x: B T C"], "nn.Conv1d(21, 8, 3)(x)", "x.transpose(1, 2)",
+     "nn.Conv1d(21, 8, 3)(x.transpose(1, 2))"),
+    ("image with its colours last", ["x: B Y X R = 2 8 9 3"], "nn.Conv2d(3, 8, 3)(x)", "x.permute(0, 3, 1, 2)",
+     "nn.Conv2d(3, 8, 3)(x.permute(0, 3, 1, 2))"),
+    ("image without channels", ["x: Y X = 8 9"], "nn.Conv2d(3, 8, 3)(x)", "", ""),
+    ("patches larger than the image", ["x: B R Y X = 2 3 8 8"], "nn.Conv2d(3, 8, 16, stride=16)(x)", "smaller window",
+     "nn.Conv2d(3, 8, 4, stride=4)(x)"),
+    ("batch norm over features last", ["x: B T C"], "nn.BatchNorm1d(21)(x)", "x.transpose(1, 2)",
+     "nn.BatchNorm1d(21)(x.transpose(1, 2))"),
+    ("recurrent layer of another width", ["x: B T M"], "nn.GRU(21, 8, batch_first=True)(x)", "for 84 features",
+     "nn.GRU(84, 8, batch_first=True)(x)"),
+    ("state with the batch first", ["x: B T C", "h: B 1 8"], "nn.GRU(21, 8, batch_first=True)(x, h)",
+     "leave it out to start from zeros", "nn.GRU(21, 8, batch_first=True)(x)"),
+    ("norm over a number", ["x: B T C"], "F.layer_norm(x, 21)", "(C,)", "F.layer_norm(x, (21,))"),
+    ("norm over two axes", ["x: B T C"], "F.layer_norm(x, (5, 22))", "nn.LayerNorm(C)", "nn.LayerNorm(21)(x)"),
+    # attention
+    ("mask of T x T across", [*CROSS, "mask: T T / bool"], f"{ATTEND}(q, k, k, mask)", "make it 5 x 13",
+     f"{ATTEND}(q, k, k, torch.ones(5, 13).bool())"),
+    ("bias of T x T across", [*CROSS, "bias: T T"], "q @ k.mT + bias", "make it 5 x 13",
+     "q @ k.mT + torch.ones(5, 13)"),
+    ("mask with an axis for the heads' place", ["scores: B H T T", "mask: B 1 T"], "scores.masked_fill(mask == 0, 0.0)",
+     "[:, None, :, :]", "scores.masked_fill((mask == 0)[:, None, :, :], 0.0)"),
+    ("heads that key heads do not divide", ["q: ? ? ? ? = 2 5 5 7", "k: ? ? ? ? = 2 3 5 7"],
+     f"{ATTEND}(q, k, k, enable_gqa=True)", "that divides", ""),
+    ("heads that do not divide the layer", ["x: B T C"], "nn.MultiheadAttention(21, 4)(x, x, x)", "% num_heads is 0",
+     "nn.MultiheadAttention(21, 3)(x, x, x)"),
+    ("padding mask turned", ["x: B T C", "pad: T B / bool"], f"{MHA}(x, x, x, key_padding_mask=pad)",
+     "True at the padding", f"{MHA}(x, x, x, key_padding_mask=pad.T)"),
+    ("padding mask as the other mask", ["x: B T C", "pad: B T / bool"],
+     "nn.TransformerEncoderLayer(21, 3, batch_first=True)(x, pad)", "src_key_padding_mask",
+     "nn.TransformerEncoderLayer(21, 3, batch_first=True)(x, src_key_padding_mask=pad)"),
+    ("mask of each example for a layer", ["x: B T C", "mask: B T T / bool"], f"{MHA}(x, x, x, attn_mask=mask)",
+     "mask.repeat_interleave(num_heads, dim=0)", f"{MHA}(x, x, x, attn_mask=mask.repeat_interleave(3, dim=0))"),
+    ("split heads for a layer", ["x: B H T C"], f"{MHA}(x, x, x)", "before its heads are split",
+     f"{MHA}(*[x[:, 0]] * 3)"),
+    ("two batches for a layer", ["x: B T C", "y: ? ? C = 3 13 21"], f"{MHA}(x, y, y)", "compare the batch sizes", ""),
+    ("mask as the value", ["scores: B H T T", "mask: T T / bool"], "scores.masked_fill(mask, mask)",
+     "torch.where(mask, value, scores)", "torch.where(mask, mask, scores)"),
+    ("triangle of a vector", ["x: T"], "torch.tril(x)", "torch.ones(T, T).tril()", "torch.ones(5, 5).tril()"),
+    ("minus a mask", ["mask: T T / bool"], "1 - mask", "~", "~mask"),
+    ("and of a mask with numbers", ["m: T T", "n: T T / bool"], "m & n", "mask != 0", "(m != 0) & n"),
+    # lining up
+    ("rows that lost their axis", ["x: B T C"], "x / x.norm(dim=-1)", "norm(..., keepdim=True)",
+     "x / x.norm(dim=-1, keepdim=True)"),
+    ("weights that lost their axis", ["weights: T S"], "weights / weights.sum(-1)", "sum(..., keepdim=True)",
+     "weights / weights.sum(-1, keepdim=True)"),
+    ("one gate for each token", ["x: B T C", "gate: B T"], "x * gate", "gate[:, :, None]", "x * gate[:, :, None]"),
+    ("positions cut by the batch", ["x: B T C", "pe: ? ? = 8 21"], "x + pe[:x.size(0)]", "", ""),
+    ("losses of two lengths", ["x: B T", "y: B S"], "F.mse_loss(x, y)", "", ""),
+    # looking up and comparing
+    ("gather beyond the classes", ["logits: B T V", "y: B T 1 / int64"], "logits.gather(-1, y + 11)", ".max()",
+     "logits.gather(-1, y)"),
+    ("scatter by fractions", ["x: B V", "idx: B T"], "x.scatter(1, idx, 1.0)", "idx.long()",
+     "x.scatter(1, idx.long(), 1.0)"),
+    ("scatter of another type", ["x: B V", "idx: B T / int64", "y: B T / int64"], "x.scatter(1, idx, y)",
+     "y.to(torch.float32)", "x.scatter(1, idx, y.to(torch.float32))"),
+    ("one_hot of fractions", ["idx: B T"], "F.one_hot(idx)", "idx.long()", "F.one_hot(idx.long())"),
+    ("one_hot of too few classes", ["idx: B T / int64"], "F.one_hot(idx + 11, 11)", "one more than the largest",
+     "F.one_hot(idx + 11, 12)"),
+    ("more than there are", ["x: B T C"], "x.topk(30)", "min(k, x.size(dim))", "x.topk(min(30, x.size(-1)))"),
+    ("draw from all positions", ["p: B T V"], "torch.multinomial(p, 1)", "p[:, -1]",
+     "torch.multinomial(p[:, -1] + 1, 1)"),
+    ("draw from logits", ["logits: B V"], "torch.multinomial(logits, 1)", "softmax(dim=-1)",
+     "torch.multinomial(logits.softmax(dim=-1), 1)"),
+    ("index_select by a table", ["x: B T C", "idx: B T / int64"], "x.index_select(1, idx)", "gather",
+     "x.gather(1, idx[..., None])"),
+    ("mask of another order", ["x: B T C", "mask: T B / bool"], "x[mask]", "one order of axes", "x[mask.T]"),
+    ("slice backwards", ["x: B T C"], "x[:, ::-1]", "x.flip(1)", "x.flip(1)"),
+    ("place between two", ["x: B T C"], "x[5 / 2]", "//", "x[3 // 2]"),
+    ("select beyond the end", ["x: B T C"], "x.select(1, 7)", "", ""),
+    ("targets before logits", ["logits: B V", "targets: B / int64"], "F.cross_entropy(targets, logits)",
+     "F.cross_entropy(logits, targets)", "F.cross_entropy(logits, targets)"),
+    ("one-hot targets of other classes", ["logits: B V", "p: B ? = 2 12"], "F.cross_entropy(logits, p)", "[N]", ""),
+    ("target below 0", ["logits: B V", "targets: B / int64"], "F.cross_entropy(logits, targets - 1)", "targets.min()",
+     "F.cross_entropy(logits, targets - 100)"),
+    ("targets with one axis more", ["x: B T", "y: B T 1"], "F.binary_cross_entropy_with_logits(x, y)", "y.squeeze(-1)",
+     "F.binary_cross_entropy_with_logits(x, y.squeeze(-1))"),
+    # types, devices, gradients
+    ("layer on another device", ["x: B T C / float32 @ meta"], "nn.Linear(21, 4)(x)", 'model.to("meta")',
+     'nn.Linear(21, 4).to("meta")(x)'),
+    ("two tensors on two devices", ["x: B T C", "y: B T C / float32 @ meta"], "x + y", 'y.to("cpu")', ""),
+    ("number of a tensor without numbers", ["x: 1 / float32 @ meta"], "x.item()", "where the data is real", ""),
+    ("no GPU here", ["x: B T C"], "x.cuda()", "tracer.device()", ""),
+    ("a number in Python", ["x: B T"], "float(x)", "x.mean()", "float(x.mean())"),
+    ("complex of whole numbers", ["a: T D / int64", "b: T D / int64"], "torch.complex(a, b)", "a.float() and b.float()",
+     "torch.complex(a.float(), b.float())"),
+    ("complex without pairs", ["x: B T C = 2 5 22"], "torch.view_as_complex(x)", "x.unflatten(-1, (-1, 2))",
+     "torch.view_as_complex(x.unflatten(-1, (-1, 2)))"),
+    ("length of whole numbers", ["x: B T / int64"], "x.norm(dim=-1)", "x.float()", "x.float().norm(dim=-1)"),
+    ("drop more than all", ["x: B T"], "F.dropout(x, 1.5)", "0.1 drops a tenth", "F.dropout(x, 0.1)"),
+    ("backward from many", ["x: B T"], "loss = x * nn.Parameter(x)\nloss.backward()", "loss.mean().backward()",
+     "(x * nn.Parameter(x)).mean().backward()"),
+    ("backward from nothing", ["loss: "], "loss.backward()", "from parameters", ""),
+    ("backward twice", ["x: B T"], "loss = nn.Parameter(x).exp().sum()\nloss.backward()\nloss.backward()",
+     "run the model again", ""),
+    ("overwritten before backward", ["x: B T"], "y = nn.Parameter(x).exp()\ny += 1\ny.sum().backward()", "y = y + 1",
+     "(nn.Parameter(x).exp() + 1).sum().backward()"),
+    ("parameter in place", ["x: B T"], "w = nn.Parameter(x)\nw += 1", "torch.no_grad()", ""),
+    ("expanded in place", ["x: 1 T"], "y = x.expand(2, 5)\ny.add_(1)", "y.clone()", "x.expand(2, 5).clone().add_(1)"),
+    ("numpy with gradients", ["x: B T"], "y = nn.Parameter(x) * 2\nreturn y.numpy()", "y.detach().numpy()",
+     "(nn.Parameter(x) * 2).detach().numpy()"),
+]  # fmt: skip
+for run in RUNS:
+    traced(*run)
+
+
 def made(name: str) -> tuple[list[TensorInfo], dict[str, torch.Tensor]]:
     """Return a case's tensors, as records and as what torch is given."""
     m = Maker({**SIZES, "S": 13})
@@ -285,12 +500,13 @@ def made(name: str) -> tuple[list[TensorInfo], dict[str, torch.Tensor]]:
     tensors: dict[str, torch.Tensor] = {}
     for text in CASES[name][1]:
         variable, rest = text.split(": ")
+        rest, _, device = rest.partition(" @ ")
         rest, _, dtype = rest.partition(" / ")
         rest, _, moved = rest.partition(" < ")
         axes, _, sizes = rest.partition(" = ")
         info = m.tensor(axes, variable, shape=tuple(map(int, sizes.split())) or None, dtype=dtype or "float32")
         infos.append(info)
-        tensors[variable] = torch.zeros(info.shape, dtype=getattr(torch, info.dtype))
+        tensors[variable] = torch.zeros(info.shape, dtype=getattr(torch, info.dtype), device=device or "cpu")
         if moved:
             tensors[variable] = tensors[variable].transpose(1, 2).contiguous().transpose(1, 2)
     return infos, tensors
@@ -300,9 +516,10 @@ def failed_in_a_trace(name: str) -> Exception:
     """Run the failing code as the body of a function of its tensors, in a trace."""
     _, inputs, code, _ = CASES[name]
     infos, tensors = made(name)
-    source = f"def mistake({', '.join(tensors)}):\n    {code}\n"
+    body = "".join(f"    {line}\n" for line in code.splitlines())
+    source = f"def mistake({', '.join(tensors)}):\n{body}"
     linecache.cache["model.py"] = (len(source), None, source.splitlines(True), "model.py")
-    scope: dict[str, Any] = {"torch": torch, "F": F}
+    scope = dict(SCOPE)
     exec(compile(source, "model.py", "exec"), scope)
     known = {i.variable: " ".join(i.axes) for i in infos if not {"?"} & set(i.axes)}
     with pytest.raises(Exception) as caught:
@@ -321,7 +538,7 @@ def failed(name: str) -> tuple[Op, str, str]:
     m = Maker()
     m.op(op_name, infos, [], (25, code), module="blocks.0.attn", args=args)
     try:
-        eval(code, {"torch": torch, "F": F, **tensors})
+        eval(code, SCOPE | tensors)
     except Exception as error:
         return m.ops[-1], type(error).__name__, str(error)
     raise AssertionError(f"{name}: nothing failed")
@@ -347,8 +564,93 @@ def test_every_kind_says_why(name: str) -> None:
 @pytest.mark.parametrize("name", REPAIRED)
 def test_the_repair_repairs(name: str) -> None:
     said, code = REPAIRED[name]
-    assert said in note(name).split("\nRepair: ")[1]
-    eval(code, {"torch": torch, "F": F, **made(name)[1]})
+    repair = note(name).partition("\nRepair: ")[2]
+    assert said in repair if said else not repair
+    if code:
+        eval(code, SCOPE | made(name)[1])
+
+
+def test_there_are_enough() -> None:
+    assert len(CASES) > 200
+
+
+def test_every_row_of_the_tables_has_a_case() -> None:
+    messages = [failed(name)[2] for name in CASES]
+    assert [pattern for pattern, _, _ in ROWS if not any(re.search(pattern, m) for m in messages)] == []
+
+
+def test_a_block_says_the_same_as_a_call() -> None:
+    q, k = torch.zeros(2, 3, 5, 7), torch.zeros(2, 5, 3, 7)
+    with pytest.raises(RuntimeError) as caught, tracer.record(axes={"q": "B H T D", "k": "B T H D"}):
+        q = q * 1
+        k = k * 1
+        q @ k.transpose(-2, -1)
+    (text,) = caught.value.__notes__
+    assert text.splitlines()[2:] == [
+        "      q [B, H, T, D]  2·3·5·7  float32",
+        "      [B, T, D, H]  2·5·7·3  float32",
+        "Why: all axes before the last two must agree, lined up from the right; "
+        "the left side has H = 3 where the right has T = 5.",
+        "Repair: bring the heads of k before its positions: .transpose(1, 2) right after the view.",
+    ]
+
+
+def test_plain_python_in_a_block_is_told_with_its_line() -> None:
+    x = torch.zeros(5, 21)
+    with pytest.raises(ValueError, match="not enough") as caught, tracer.record() as t:
+        B, T, C = x.shape  # noqa: RUF059
+    (text,) = caught.value.__notes__
+    assert text.startswith("Shape Tracer: unpack failed in test_advice.py:")
+    assert "Why: x has 2 axes, [?=5, ?=21]; the line names 3: B, T, C." in text
+    assert t.failed is not None
+    assert t.failed.name == "unpack"
+
+
+class Unpacks(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        B, T, C = x.shape
+        return x.view(B, T, C)
+
+
+def test_the_module_is_named_and_each_call_has_one_note() -> None:
+    model = nn.Sequential(nn.Identity(), Unpacks())
+    with pytest.raises(ValueError, match="not enough") as caught, tracer.record():
+        tracer.trace(model, torch.zeros(5, 21), axes=["T C"])
+    (text,) = caught.value.__notes__
+    assert text.startswith("Shape Tracer: unpack failed in 1, test_advice.py:")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "raise ValueError('too few')",
+        "a, b = [1, 2, 3]",
+        "(1, 2)[5]",
+        "None.strip()",
+        "{}['x']",
+        "1 + None",
+        "(1).view()",
+    ],
+)
+def test_errors_that_have_nothing_to_do_with_tensors_are_left_alone(code: str) -> None:
+    def own(x: torch.Tensor) -> None:
+        exec(code)
+
+    with pytest.raises(Exception) as caught:
+        tracer.trace(own, torch.zeros(2))
+    assert not hasattr(caught.value, "__notes__")
+
+
+def test_what_the_code_handles_itself_is_left_alone() -> None:
+    def careful(x: torch.Tensor) -> torch.Tensor:
+        try:
+            B, T, C = x.shape  # noqa: RUF059
+        except ValueError:
+            x = x.unsqueeze(0)
+        return x
+
+    t = tracer.trace(careful, torch.zeros(5, 21))
+    assert (t.failed, len(t)) == (None, 1)
 
 
 def test_two_devices() -> None:

@@ -7,6 +7,7 @@ from einops.layers.torch import EinMix, Rearrange, Reduce
 from torch import nn
 
 import tracer
+from tracer.render.layout import chains
 
 B, T, H, D = 2, 5, 3, 7
 C = H * D
@@ -127,3 +128,60 @@ def test_inside_an_open_block_and_after_it():
         t.name(q, "B H T D")
     assert t["q"].label == "[B, H, T, D]"
     assert steps(t)[0][0] == "rearrange"
+
+
+def test_calls_with_patterns_of_their_own_on_one_line_stay_apart():
+    patterns = ("b t c -> t b c", "b t c -> (b t) c")  # the first ends before the instruction where the second begins
+
+    def f(x):
+        found = []
+        for pattern in patterns:
+            y = rearrange(x, pattern)
+            found.append(y)
+        return found
+
+    t = run(f, torch.randn(B, T, C))
+    assert steps(t) == [
+        ("rearrange", ("pattern",), "y", ["[T, B, C]"]),
+        ("rearrange", ("pattern",), "y", ["[(B T), C]"]),
+    ]
+    assert [op.parent for op in t] == [None, 0, None, 2]
+
+
+def test_steps_stand_below_their_own_call():
+    def f(x):
+        return repeat(reduce(x, "b t c -> b c", "mean"), "b c -> b e c", e=4)
+
+    (line,) = run(f, torch.randn(B, T, C)).lines()
+    whole, first, second = chains(line)
+    assert [step.op.name for step in whole.steps] == ["reduce", "repeat"]
+    assert not whole.inner
+    assert [step.op.name for step in first.steps] == ["permute", "mean"]
+    assert [step.op.name for step in second.steps] == ["unsqueeze", "expand"]
+    assert first.inner
+    assert second.inner
+
+
+def test_parents_come_back_from_json():
+    t = run(lambda x: rearrange(x, "b t (h d) -> b h t d", h=H), torch.randn(B, T, C))
+    again = tracer.Trace.from_json(t.to_json())
+    assert [op.parent for op in again] == [None, 0, 0]
+    assert str(again) == str(t)
+
+
+def test_a_call_costs_what_its_steps_cost_and_work_stays_with_its_operation():
+    q = torch.randn(B, H, T, D)
+    encoder = nn.TransformerEncoderLayer(C, H, batch_first=True).eval()
+
+    def f(q):
+        scores = einsum(q, q, "b h t d, b h s d -> b h t s")
+        with torch.no_grad():
+            return reduce(scores, "b h t s -> b h t", "mean"), encoder(rearrange(q, "b h t d -> b t (h d)"))
+
+    t = tracer.trace(f, q, axes=["B H T D"])
+    ops = {op.name: op for op in t if op.parent is None}
+    assert ops["einsum"].flops == 2 * B * H * T * T * D
+    assert ops["einsum"].bytes_new == 4 * B * H * T * T
+    assert ops["rearrange"].flops == ops["reduce"].flops == 0
+    assert ops["TransformerEncoderLayer"].flops > ops["einsum"].flops
+    assert t.flops == ops["einsum"].flops + ops["TransformerEncoderLayer"].flops

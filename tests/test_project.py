@@ -130,6 +130,7 @@ LAYERS = (
     {"advice"},
     {"result"},
     {"ledger", "opened", "paths", "patterns", "sites"},
+    {"stumbles"},
     {"hooks", "recorder"},
     {"engine"},
     {"checks", "devices", "explorer", "magic", "models"},

@@ -64,6 +64,7 @@ def trace(
             found.output = _call(hooks.run_untouched, (model_or_function, inputs, kwargs), {})
         else:
             found.output = _call(model_or_function, inputs, kwargs)
+        recorder.returned(found.output)
     _look_at(found.output, recorder)
     return found
 
@@ -115,13 +116,14 @@ class Recording(AbstractContextManager[Trace]):
         return self.trace
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: TracebackType | None) -> None:
+        if isinstance(error, Exception):
+            self.recorder.blame(error, traceback)
         try:
             hooks.close(self.recorder)
         finally:
             self.trace._recorder = None
             self.trace.device = self.recorder.device
         if isinstance(error, Exception):
-            self.recorder.blame(error, traceback)
             if not hooks.recorders():
                 tidy(traceback)
             _annotate(error, self.trace, self.recorder.log)

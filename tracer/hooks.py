@@ -22,6 +22,7 @@ from torch.nn.modules import module as torch_modules
 from torch.overrides import TorchFunctionMode
 
 from .calls import module_call
+from .costs import encoder_flops
 from .ledger import DisableTorchFunction, Entry
 from .recorder import Frozen, Recorder, set_stack, stack
 
@@ -159,6 +160,7 @@ class Aside:
 
     module: nn.Module | None
     name: str
+    args: tuple[Any, ...]
     modes: list[TorchFunctionMode]
     calls: list[tuple[Recorder, Frozen, list[Entry]]]
     hookless: bool
@@ -226,7 +228,7 @@ def _step_aside(
     me = threading.get_ident()
     modes = stack()
     hookless = why == "compiled" and all(r.thread == me for r in _open)
-    aside = Aside(module, name, modes, calls, hookless)
+    aside = Aside(module, name, args, modes, calls, hookless)
     if hookless:
         if module is not None:
             aside.handle = module.register_forward_hook(_leave, always_call=True)
@@ -246,8 +248,20 @@ def _come_back(aside: Aside, output: Any) -> None:
         if not r.closed:
             with DisableTorchFunction():
                 r.after(None, call, frozen, inputs, output, frame)
+                r.log.work[len(r.events) - 1] = _work(aside.module, aside.args)
             if aside.module is not None:
                 r.leave(aside.module, output)
+
+
+def _work(module: nn.Module | None, args: tuple[Any, ...]) -> tuple[int, int]:
+    """Return the FLOPs of a module that ran untouched, where they can be told, and the bytes of its parameters."""
+    weights = [] if module is None else list(module.parameters())
+    held = sum(w.nbytes for w in weights)
+    x = args[0] if args else None
+    if not (isinstance(module, _FAST) and isinstance(x, Tensor)):
+        return 0, held
+    batch_first = all(m.batch_first for m in module.modules() if isinstance(m, nn.MultiheadAttention))
+    return encoder_flops(tuple(x.shape), [tuple(w.shape) for w in weights], batch_first), held
 
 
 def _restore(aside: Aside) -> None:

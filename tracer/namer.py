@@ -5,11 +5,10 @@ Needs no torch and no tensors. Names that become known late reach back to every 
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from math import prod
+from dataclasses import dataclass, replace
 from typing import Any
 
-from .costs import flops_of, item_size
+from .costs import bytes_of, flops_of, traffic
 from .errors import AxesError
 from .naming import Space, Term
 from .records import Call, Log, Op, Ref, Site, Slice, TensorInfo
@@ -62,7 +61,7 @@ def _signature(log: Log) -> Any:
     kinds = tuple([tuple(map(type, e[1])) for e in log.events])  # 1, 1.0 and True are equal, but not written alike
     key = (
         tuple(log.events), kinds, tuple(log.facts), tuple(log.sources.items()), tuple(log.given.items()),
-        tuple(log.sizes.items()), tuple(log.notices), log.failure,
+        tuple(log.sizes.items()), tuple(log.notices), log.failure, tuple(log.work.items()),
     )  # fmt: skip
     try:
         hash(key)
@@ -81,9 +80,11 @@ class _Namer:
         self.unnamed: dict[str, None] = {}
         self.notices: list[tuple[Site | None, str, Callable[[], str | None]]] = []
         self.inside: set[int] = set()  # facts of what steps inside another operation made
+        self.calls: list[int] = []  # operations whose steps were seen running (einops)
         self.whole: dict[int, str] = {}  # fact -> the variable that the whole operation's statement gives it
         self.names: dict[int, str] = {}
         self.infos: dict[int, TensorInfo] = {}
+        self.bytes: dict[int, int] = {}  # id of a TensorInfo -> its bytes
 
     def run(self) -> Named:
         self.inside = {r.fact for event in self.log.events if event[7] is not None for r in event[3]}
@@ -93,6 +94,8 @@ class _Namer:
         ops = tuple(
             self._op(i, event, view) for i, (event, view) in enumerate(zip(self.log.events, views, strict=True))
         )
+        if self.calls:
+            ops = self._summed(ops)
         bad = None
         if failed is not None:
             f = failed[0]
@@ -113,6 +116,7 @@ class _Namer:
         shapes = tuple([facts[r.fact][1] for r in outs])
         names = self._assigned(site, len(outs))
         if parent is None and outs and all(r.fact in self.inside for r in outs):  # named by the steps inside
+            self.calls.append(index)
             self._view((args, kwargs))
             self.whole.update({r.fact: name for r, name in zip(outs, names, strict=True) if name})
             return inputs
@@ -287,7 +291,8 @@ class _Namer:
         call, args, kwargs, outs, memory, site, module, parent = event
         ins = tuple([self._met(f) for f in inputs])
         outputs = tuple([self._made_by(r.fact, m) for r, m in zip(outs, memory, strict=True)])
-        moved = [t for t in outputs if t.memory in ("new", "in-place", None)]
+        work, held = self.log.work.get(index, (0, 0))
+        moved = traffic(call.name, args, ins, outputs, self._size, self.log.facts)
         return Op(
             index=index,
             name=call.name,
@@ -296,12 +301,33 @@ class _Namer:
             args=_printable(args, kwargs),
             module=module,
             source=site.source if site is not None else None,
-            flops=flops_of(call.name, [t.shape for t in ins], [t.shape for t in outputs], _equation(args)),
-            bytes_read=sum(map(_bytes, ins)) if moved or not outputs else 0,
-            bytes_written=sum(map(_bytes, moved)),
-            bytes_new=sum(_bytes(t) for t in outputs if t.memory == "new"),
+            flops=work or flops_of(call.name, ins, outputs, args, kwargs, self._shape),
+            bytes_read=moved.read + held,
+            bytes_written=moved.written,
+            bytes_new=moved.new,
             parent=parent,
         )
+
+    def _summed(self, ops: tuple[Op, ...]) -> tuple[Op, ...]:
+        """Return the operations with what the steps cost in the place of what their call seems to."""
+        sums: dict[int, dict[str, Any]] = {
+            call: dict.fromkeys(("flops", "bytes_read", "bytes_written", "bytes_new"), 0) for call in self.calls
+        }
+        for op in ops:
+            if op.parent in sums:
+                for name in (total := sums[op.parent]):
+                    total[name] += getattr(op, name)
+        return tuple([replace(op, **sums[op.index]) if op.index in sums else op for op in ops])
+
+    def _shape(self, ref: Ref) -> tuple[int, ...]:
+        shape: tuple[int, ...] = self.log.facts[ref.fact][1]
+        return shape
+
+    def _size(self, info: TensorInfo) -> int:
+        found = self.bytes.get(id(info))
+        if found is None:
+            found = self.bytes[id(info)] = bytes_of(info)
+        return found
 
     def _warnings(self) -> list[str]:
         """Write each warning once, however many blocks run its line."""
@@ -315,10 +341,6 @@ class _Namer:
             inside = say(" (in {module})", module=module) if module else ""
             seen.setdefault((where, text), f"{where}{text}{inside}{code}")
         return list(seen.values())
-
-
-def _bytes(t: TensorInfo) -> int:
-    return prod(t.shape) * item_size(t.dtype)
 
 
 def _contiguous(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
@@ -339,10 +361,6 @@ def _refs(values: tuple[Any, ...]) -> list[Ref]:
         elif isinstance(v, tuple):
             found += _refs(v)
     return found
-
-
-def _equation(args: tuple[Any, ...]) -> str | None:
-    return args[0] if args and isinstance(args[0], str) else None
 
 
 def _printable(args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], ...]) -> tuple[Any, ...]:

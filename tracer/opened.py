@@ -41,9 +41,9 @@ def scaled_dot_product_attention(
     if enable_gqa and key.shape[-3] != query.shape[-3]:
         key = key.repeat_interleave(query.shape[-3] // key.shape[-3], dim=-3)  # [..., H, S, D]
         value = value.repeat_interleave(query.shape[-3] // value.shape[-3], dim=-3)
-    keys_across = key.transpose(-2, -1)  # [..., H, D, S]
+    k = key.transpose(-2, -1)  # [..., H, D, S]
     # [..., H, T, D] @ [..., H, D, S] -> [..., H, T, S]
-    scores = query @ keys_across
+    scores = query @ k
     scores = scores * (query.shape[-1] ** -0.5 if scale is None else scale)
     if is_causal:  # the first query reads the first key, also where there are more keys than queries
         causal = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
@@ -113,8 +113,8 @@ def multi_head_attention_forward(
         w_q, w_k, w_v = q_proj_weight, k_proj_weight, v_proj_weight
     else:
         assert in_proj_weight is not None
-        w_q, w_k, w_v = in_proj_weight.chunk(3)
-    b_q, b_k, b_v = in_proj_bias.chunk(3) if in_proj_bias is not None else (None, None, None)
+        w_q, w_k, w_v = in_proj_weight.reshape(3, C, C).unbind(0)  # three of [C, C]
+    b_q, b_k, b_v = in_proj_bias.reshape(3, C).unbind(0) if in_proj_bias is not None else (None, None, None)
     q = F.linear(query, w_q, b_q)  # [T, B, C]
     k = F.linear(key, w_k, b_k)  # [S, B, C]
     v = F.linear(value, w_v, b_v)

@@ -32,14 +32,16 @@ class Group(NamedTuple):
 
 def gather(log: Log, groups: Sequence[Group]) -> None:
     """Put an operation before each group; the group's own become steps inside it."""
+    groups = [call for group in groups for call in _calls(group, log.events)]
+    starts = {group.first: group for group in groups}
     events: list[tuple[Any, ...]] = []
     moved: dict[int, int] = {}
     """old number of an event -> its new one; -1 - n -> that of the whole call whose first event was number n"""
     for number, event in enumerate(log.events):
-        for group in groups:
-            if group.first == number:
-                moved[-1 - group.first] = len(events)
-                events.append(_whole(group, log.events[group.first : group.last + 1], log.facts))
+        group = starts.get(number)
+        if group is not None:
+            moved[-1 - number] = len(events)
+            events.append(_whole(group, log.events[number : group.last + 1], log.facts))
         moved[number] = len(events)
         events.append(event)
     inside = {n: moved[-1 - g.first] for g in groups for n in range(g.first, g.last + 1)}
@@ -53,7 +55,29 @@ def gather(log: Log, groups: Sequence[Group]) -> None:
         events[moved[number]] = (*event[:5], place, event[6], parent)
     ends = {g.last: moved[-1 - g.first] for g in groups}
     log.caller_names = {ends.get(n, moved[n]): names for n, names in log.caller_names.items()}
+    log.work = {moved[n]: work for n, work in log.work.items()}
     log.events[:] = events
+
+
+def _calls(group: Group, events: list[tuple[Any, ...]]) -> list[Group]:
+    """Cut a group where an operation takes nothing from those before it: that is another call on the same line.
+
+    Patterns held in a variable may let one call end before the instruction at which the next one begins.
+    """
+    if group.said is not None or group.name not in ("rearrange", "reduce", "repeat"):
+        return [group]
+    calls, first = [], group.first
+    made: set[Ref] = set(events[first][3])
+    for number in range(group.first + 1, group.last + 1):
+        event = events[number]
+        if made.isdisjoint(_refs((event[1], tuple(v for _, v in event[2])))):
+            calls.append(Group(group.name, first, number - 1))
+            place = events[number - 1][5]  # as the last of its call it has the variable after all
+            place = place.named(next(iter(place.variants))) if place is not None else None
+            events[number - 1] = (*events[number - 1][:5], place, *events[number - 1][6:])
+            first, made = number, set()
+        made.update(event[3])
+    return [*calls, Group(group.name, first, group.last)]
 
 
 def _whole(group: Group, events: Sequence[tuple[Any, ...]], facts: Sequence[Any]) -> tuple[Any, ...]:

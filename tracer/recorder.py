@@ -6,11 +6,11 @@ catch their own errors: an operation that cannot be recorded must still run.
 
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from inspect import unwrap
 from operator import index
-from types import CodeType, FrameType, TracebackType
+from types import CodeType, FrameType, ModuleType, TracebackType
 from typing import Any
 from weakref import ref as weak
 
@@ -30,6 +30,7 @@ from .patterns import FUNCTIONS, Group, gather, said_by
 from .records import Call, Failure, Log, Ref, Slice
 from .sites import Place, caller_names, in_layer, is_library, locate, of_einops, outwards, trail
 from .speech import say
+from .stumbles import stumble
 
 __all__ = ["GuestRecorder", "Recorder", "set_stack", "stack", "tidy"]
 
@@ -47,6 +48,9 @@ _ATOMS = frozenset(
 """Types of arguments that are kept as they are."""
 _LONGEST = 64
 """Longer lists of plain values (data for `torch.tensor`) are kept as their length alone."""
+
+_MOST_HELD, _DEEPEST = 10_000, 5
+"""How many objects of a result, and how deep inside each other, are looked through for tensors."""
 
 _CONSTANT = ("constant", "")
 Frozen = tuple[tuple[Any, ...], tuple[tuple[str, Any], ...]]
@@ -224,14 +228,27 @@ class Recorder(TorchFunctionMode):
             self.lost(broken)
 
     def blame(self, error: BaseException, traceback: TracebackType | None) -> None:
-        """Take the remembered call as what ended the block, if `error` is the exception that came out of it."""
-        if self.failed is None or self.failed[0] != id(error):
+        """Find what ended the block: the remembered call, if `error` came out of it, else a line beside a tensor."""
+        at = traceback
+        while at is not None and at.tb_frame.f_code is not _HANDLER:
+            at = at.tb_next
+        if at is not None and self.failed is not None and self.failed[0] == id(error):
+            self.log.failure = self.failed[1]
             return
-        while traceback is not None:
-            if traceback.tb_frame.f_code is _HANDLER:
-                self.log.failure = self.failed[1]
-                return
-            traceback = traceback.tb_next
+        try:
+            with DisableTorchFunction():
+                paths = self.root.paths if self.root is not None else {}
+                self.log.failure = stumble(error, traceback, self._met_as, self.events, paths)
+        except Exception as broken:
+            self.lost(broken)
+
+    def _met_as(self, t: Tensor, name: str) -> Ref:
+        """Return the latest fact of a tensor; one that is new here is known by this name."""
+        self.arriving = name
+        try:
+            return self.ledger.ref(t)
+        finally:
+            self.arriving = None
 
     def lost(self, error: Exception) -> None:
         """Say that something could not be recorded; the traced code goes on."""
@@ -511,6 +528,15 @@ class Recorder(TorchFunctionMode):
 
     # ------------------------------------------------------------ the end
 
+    def returned(self, output: Any) -> None:
+        """Remember which memory the call returned."""
+        try:
+            refs = [self.ledger.find(t) for t in _held(output)]
+        except Exception:  # an object of the user's that cannot be looked into
+            return
+        storages = [self.log.facts[ref.fact][4] for ref in refs if ref is not None]
+        self.log.returned = frozenset([s for s in storages if s is not None])
+
     def close(self) -> None:
         """Forget every tensor and module; the log stays."""
         if self.closed:
@@ -645,6 +671,34 @@ def _leaves(value: Any) -> Iterator[Any]:
             yield from _leaves(item)
     else:
         yield value
+
+
+def _held(output: Any) -> Iterator[Tensor]:
+    """Yield the tensors in a result: in tuples, lists, dicts, and in the attributes of objects inside (a cache)."""
+    todo, seen = [(output, 0)], {id(output)}
+    while todo and len(seen) < _MOST_HELD:
+        value, depth = todo.pop()
+        inside: Iterable[Any] = ()
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, tuple | list):
+            inside = value
+        elif isinstance(value, dict):
+            inside = dict.values(value)
+        elif depth < _DEEPEST and not isinstance(value, nn.Module | ModuleType | type):
+            inside = _attributes(value).values()
+        fresh = [item for item in inside if type(item) not in _ATOMS and id(item) not in seen]
+        seen.update(map(id, fresh))
+        todo += [(item, depth + 1) for item in fresh]
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    """Return what an object holds, without running code of its own."""
+    try:
+        found = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _spread(names: tuple[str, ...], value: Any) -> tuple[str, ...]:

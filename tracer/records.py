@@ -65,9 +65,11 @@ class Op:
     """One tensor operation, under the name the user wrote.
 
     `args` are its non-tensor arguments, printable, keywords as `"dim=-1"`. `module` is the path of the module whose
-    forward called it (`""` for the model itself). `flops` counts 2·m·n·k for products, 0 for other operations;
+    forward called it (`""` for the model itself). `flops` counts 2·m·n·k for products, 0 for other operations
+    (`costs.flops_of`); `bytes_read`, `bytes_written`: memory it must touch, 0 for a view (`costs.traffic`);
     `bytes_new` is memory newly taken by the outputs. `parent` is the index of the operation that
-    this one was opened from.
+    this one was opened from; it stands before the steps inside it. Those of einops ran as they stand here. Those of an
+    opened kernel or layer tell what it computes, without having run: their `memory` is None and they took no memory.
     """
 
     index: int
@@ -222,6 +224,10 @@ class Log:
     caller_names: dict[int, tuple[str, ...]] = field(default_factory=dict)
     """event -> variables that the CALLER's statement gave its returned result (for `t[...]`, not `op.variable`)"""
     sizes: dict[str, int] = field(default_factory=dict)
+    work: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """event of a module that ran as one operation -> its FLOPs, and the bytes of the parameters inside it"""
+    returned: frozenset[int] | None = None
+    """storages of the tensors in what the call returned; None where nobody says what is a result"""
     values: dict[int, Any] = field(default_factory=dict)
     """fact -> nested lists of numbers, with keep_values"""
     notices: list[str] = field(default_factory=list)

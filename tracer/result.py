@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Protocol, overload
 
+from .costs import By, Peak, outermost, peak
 from .diff import Diff
 from .errors import TracerError
 from .namer import Named, name_log
 from .records import Line, Log, Op, TensorInfo
-from .render import html, serialise, table, text
+from .render import costs, html, serialise, table, text
 from .render.layout import Sheet, lines
 from .speech import say, say_count
 
@@ -74,12 +75,21 @@ class Trace(Sequence[Op]):
         log = self._log
         if log is None:
             return self._sheet
-        state = (len(log.events), len(log.facts), tuple(log.given.items()), len(log.notices), log.failure, self.device)
+        state = (
+            len(log.events),
+            len(log.facts),
+            tuple(log.given.items()),
+            len(log.notices),
+            log.failure,
+            log.returned,
+            self.device,
+        )
         if state != self._state:
             named: Named = name_log(log)
             self._sheet = Sheet(
-                named.ops, named.sizes, self.device, named.warnings, named.unnamed, named.failed, dict(log.caller_names)
-            )
+                named.ops, named.sizes, self.device, named.warnings, named.unnamed, named.failed,
+                dict(log.caller_names), log.returned,
+            )  # fmt: skip
             self._state = state
         return self._sheet
 
@@ -230,6 +240,47 @@ class Trace(Sequence[Op]):
         a, b = ((*data.ops, data.failed) if data.failed else data.ops for data in (self._data, other._data))
         return Diff(a, b, names)
 
+    # ------------------------------------------------------------ what it costs
+
+    def costs(self, by: By = "operation") -> costs.CostTable:
+        """Return what the run costs by `"operation"`, `"module"` or `"line"` of code, the most expensive first.
+
+        Its `rows` are `Cost` records (FLOPs, bytes read, written and new); printed or shown in a notebook it is a table
+        with bars. How FLOPs and bytes are counted: `tracer.costs`.
+
+        Raises:
+            ValueError: `by` is none of these.
+        """
+        return costs.table(self._data, by)
+
+    @property
+    def flops(self) -> int:
+        """FLOPs of all products, 2·m·n·k each; the backward pass is not in it."""
+        return sum(op.flops for op in outermost(self._data.ops))
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes that the operations read; memory that two of them read counts twice."""
+        return sum(op.bytes_read for op in outermost(self._data.ops))
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes that the operations wrote, in place as well."""
+        return sum(op.bytes_written for op in outermost(self._data.ops))
+
+    @property
+    def bytes_new(self) -> int:
+        """Bytes of memory that results were given, freed or not."""
+        return sum(op.bytes_new for op in outermost(self._data.ops))
+
+    @property
+    def peak(self) -> Peak:
+        """The most bytes of activations alive at one time, and the operation at which they were: `t.peak.bytes`.
+
+        What counts as alive is said in `tracer.costs.peak`: the least that the run needs, without gradients.
+        """
+        return peak(self._data.ops, self._data.returned)
+
     # ------------------------------------------------------------ by hand
 
     def name(self, x: Any, axes: str) -> None:
@@ -284,17 +335,22 @@ class Trace(Sequence[Op]):
 
 
 def _variables(sheet: Sheet) -> dict[str, tuple[TensorInfo, Op | None]]:
-    """Return the last tensor of each variable; parameters have paths for names (`wte.weight`) and are left out."""
+    """Return the last tensor of each variable; parameters have paths for names (`wte.weight`) and are left out.
+
+    A variable of the steps inside an operation counts only where the traced code has none of that name.
+    """
     found: dict[str, tuple[TensorInfo, Op | None]] = {}
+    inside: dict[str, tuple[TensorInfo, Op | None]] = {}
     made: set[int] = set()
     for op in sheet.ops:
         for info in op.inputs:
             if info.variable and info.id not in made and "." not in info.variable:
                 found.setdefault(info.variable, (info, None))
         made.update(out.id for out in op.outputs)
-        found.update({out.variable: (out, op) for out in op.outputs if out.variable})
+        into = found if op.parent is None else inside
+        into.update({out.variable: (out, op) for out in op.outputs if out.variable})
         by_caller = sheet.names.get(op.index, ())
         if len(by_caller) != len(op.outputs):
             by_caller = by_caller[:1] * len(op.outputs)
         found.update({name: (out, op) for out, name in zip(op.outputs, by_caller, strict=False)})
-    return found
+    return found | {name: known for name, known in inside.items() if name not in found}

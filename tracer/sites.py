@@ -149,6 +149,11 @@ def is_library(code: CodeType) -> bool:
     return (_learn(code) if sites is None else sites) is LIBRARY
 
 
+def is_users(code: CodeType) -> bool:
+    """Tell whether code is neither a library's nor a boundary of the walk."""
+    return not is_library(code) and _sites.get(id(code)) is not BOUNDARY
+
+
 def stop_at(code: CodeType) -> None:
     """Make `code` a boundary of the walk."""
     _codes[id(code)], _sites[id(code)] = code, BOUNDARY

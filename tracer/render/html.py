@@ -164,7 +164,8 @@ def _row(line: Line) -> str:
     code = f"<code>{esc(line.source.code)}</code>" if line.source else ""
     where = f'<small class="st-at">{esc(place(line.source))}</small>'
     shapes = "".join(chain_html(chain) for chain in chains(line))
-    return f'<tr><th scope="row" class="st-code">{where}{code}</th><td>{shapes}</td></tr>'
+    inside = " st-inside" if all(op.parent is not None for op in line.ops) else ""
+    return f'<tr><th scope="row" class="st-code{inside}">{where}{code}</th><td>{shapes}</td></tr>'
 
 
 def chain_html(chain: Chain) -> str:

@@ -47,6 +47,8 @@ class Sheet:
     failed: Op | None = None
     names: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     """index of an operation -> variables that the caller's statement gave its result"""
+    returned: frozenset[int] | None = None
+    """storages that the call returned, where that is known"""
 
 
 # ---------------------------------------------------------------- lines of code
@@ -168,12 +170,20 @@ def chains(line: Line) -> tuple[Chain, ...]:
             runs.append((first, run := []))
         run.append(Step(op, sign, others))
     runs.sort(key=lambda found: found[1][-1].op.index)
+    ends = {step.op.index: steps[-1].op.index for _, steps in runs for step in steps}
+    runs.sort(key=lambda found: _below(found[1][-1].op, ends))
     return tuple(_chain(start, tuple(steps)) for start, steps in runs)
 
 
+def _below(last: Op, ends: dict[int, int]) -> tuple[int, bool]:
+    """Return the place of a chain among its line's: steps inside an operation stand under the chain that has it."""
+    if last.parent is None:
+        return last.index, False
+    return ends.get(last.parent, last.index), True
+
+
 def _ends_in(last: Op, tensor: TensorInfo, op: Op) -> bool:
-    same_depth = (last.parent is None) == (op.parent is None)
-    return same_depth and any(out.id == tensor.id for out in last.outputs)
+    return last.parent == op.parent and any(out.id == tensor.id for out in last.outputs)
 
 
 def _chain(start: TensorInfo | None, steps: tuple[Step, ...]) -> Chain:

@@ -62,6 +62,7 @@ def to_json(sheet: Sheet) -> str:
         "warnings": list(sheet.warnings),
         "unnamed": list(sheet.unnamed),
         "names": {str(index): list(names) for index, names in sheet.names.items()},
+        "returned": None if sheet.returned is None else sorted(sheet.returned),
         "sources": [[s.file, s.line, s.code] for s in sources],
         "tensors": table,
         "ops": ops,
@@ -117,6 +118,7 @@ def from_json(text: str) -> Sheet:
         warnings=data.get("warnings", _list(_text)),
         unnamed=data.get("unnamed", _list(_text)),
         failed=data.get("failed", _maybe(lambda value, where: _op(value, where, tensors, sources))),
+        returned=None if (kept := data.get("returned", _maybe(_list(_whole)))) is None else frozenset(kept),
         names={_index(k): v for k, v in data.get("names", _map(_list(_text))).items()},
     )
 

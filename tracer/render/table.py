@@ -1,6 +1,6 @@
 """A few tensors of a trace, chosen by name, in one table: what, shape by name, sizes, elements, bytes, memory, line."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 from unicodedata import east_asian_width
@@ -11,7 +11,7 @@ from ..speech import N_, say
 from .html import esc, label_html, style
 from .layout import concrete, memory_word, place, plain
 
-__all__ = ["HEADS", "Row", "Table", "rows"]
+__all__ = ["HEADS", "Row", "Table", "grid", "rows"]
 
 
 HEADS = (
@@ -73,12 +73,7 @@ class Table:
 
     def __str__(self) -> str:
         cells = [tuple(map(say, HEADS)), *(tuple(map(plain, row.cells)) for row in self.rows)]
-        widths = [max(_width(line[i]) for line in cells) for i in range(len(HEADS))]
-        rule = "  ".join("-" * w for w in widths)
-        lines = [
-            "  ".join(c + " " * (w - _width(c)) for c, w in zip(line, widths, strict=True)).rstrip() for line in cells
-        ]
-        return "\n".join([*([plain(self.caption)] if self.caption else []), lines[0], rule, *lines[1:]])
+        return "\n".join([*([plain(self.caption)] if self.caption else []), *grid(cells)])
 
     __repr__ = __str__
 
@@ -89,6 +84,17 @@ class Table:
         axes = {axis for row in self.rows for info in row.tensors for axis in info.axes}
         table = f'<table class="st-t st-list">{caption}<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>'
         return f'<div class="shape-tracer">{style(axes)}{table}</div>'
+
+
+def grid(cells: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
+    """Return rows of text in columns, with a rule under the first; those in `right` end at one place, as numbers do."""
+    widths = [max(map(_width, column)) for column in zip(*cells, strict=True)]
+    rows = [[" " * (w - _width(c)) for c, w in zip(row, widths, strict=True)] for row in cells]
+    lines = [
+        "  ".join(pad + c if i in right else c + pad for i, (c, pad) in enumerate(zip(row, pads, strict=True))).rstrip()
+        for row, pads in zip(cells, rows, strict=True)
+    ]
+    return [lines[0], "  ".join("-" * w for w in widths), *lines[1:]]
 
 
 def _row_html(row: Row) -> str:

@@ -273,6 +273,7 @@ def _mha(step: Step) -> list[Axes] | None:
     if query is None or key is None:
         return None
     out: list[Axes] = [list(query.axes)]
+    _projections(step, query)
     if len(step.outs) > 1:
         t, s = owned(query.axes[0], query), owned(key.axes[0], key)
         heads, known = step.arg(4, "num_heads"), step.space.sizes
@@ -281,6 +282,22 @@ def _mha(step: Step) -> list[Axes] | None:
             middle = [Axis(step.space.sym("H", heads))] if known.get("H") == heads else step.fresh([heads])
         out.append([*query.axes[1:-1], *middle, t, s])
     return out
+
+
+def _projections(step: Step, query: Tensor) -> None:
+    """The three projections give what the query is wide: PyTorch asks for it (embed_dim)."""
+    wide = query.axes[-1].term
+    for place, name, times in _PROJECTIONS:
+        weights = step.tensor(place, name)
+        if weights is not None:
+            step.space.unify(weights.axes[0].term, step.space.scaled(wide, times, 1))
+
+
+_PROJECTIONS = (
+    (5, "in_proj_weight", 3), (6, "in_proj_bias", 3), (18, "q_proj_weight", 1), (19, "k_proj_weight", 1),
+    (20, "v_proj_weight", 1),
+)  # fmt: skip
+"""Parameters of `multi_head_attention_forward`: position, name, and how often they hold the query's width."""
 
 
 @rule("TransformerEncoder", "TransformerEncoderLayer", "TransformerDecoder", "TransformerDecoderLayer", "Transformer")
