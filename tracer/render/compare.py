@@ -178,13 +178,14 @@ def _side_text(change: Change, side: int) -> str:
 
 
 def _extras(op: Op, change: Change, side: int) -> list[str]:
-    """Return what the shapes do not tell and the change is about: sizes, arguments, memory, dtype, operands."""
+    """Return what the shapes do not tell and the change is about: sizes, arguments, memory, dtype, operands, an error."""
     found = {
         "sizes": ", ".join(dict.fromkeys(map(concrete, op.outputs))),
         "dtype": ", ".join(dict.fromkeys(out.dtype.removeprefix("torch.") for out in op.outputs)),
         "memory": say("memory: {word}", word=say(memory_word(op))),
         "arguments": say("arguments: {args}", args=", ".join(map(str, op.args)) or "-"),
         "operands": say("works on {operands}", operands=change.operands[side]),
+        "error": "" if op.outputs else say("raised an error"),
     }
     return [text for what, text in found.items() if what in change.differs and text]
 
