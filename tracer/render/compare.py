@@ -178,7 +178,7 @@ def _side_text(change: Change, side: int) -> str:
 
 
 def _extras(op: Op, change: Change, side: int) -> list[str]:
-    """Return what the shapes do not tell and the change is about: sizes, arguments, memory, dtype, operands, an error."""
+    """Return what shapes do not tell and the change is about: sizes, arguments, memory, dtype, operands, an error."""
     found = {
         "sizes": ", ".join(dict.fromkeys(map(concrete, op.outputs))),
         "dtype": ", ".join(dict.fromkeys(out.dtype.removeprefix("torch.") for out in op.outputs)),
