@@ -1,16 +1,20 @@
-"""Random programs of views: every name that is shown is checked against the entries themselves.
+"""Random programs: every name that is shown is checked against the entries themselves, and against symbolic sizes.
 
 Beside x `[B, T, C]` run four tensors that hold, for each entry, its coordinates b, t, h and d. An axis named `T` is
 right if, and only if, stepping along it counts t and changes nothing else; `(B T)` counts t within b; and so on.
+Views alone can be judged so. `fuzz_names` writes programs of all kinds, and asks PyTorch's symbolic shapes.
 """
 
 from math import prod
 
+import pytest
 import torch
-from hypothesis import given, settings
+from fuzz_names import Judge, Made, Program, Writer, collisions, judged
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tracer
+from tracer.rules import RULES
 
 ATOMS = "BTHD"
 
@@ -119,3 +123,47 @@ def test_every_name_is_what_the_entries_say(program):
         here = {a: c[k] for a, c in where.items()}
         for i, name in enumerate(op.outputs[0].axes):
             assert is_right(name, i, here, sizes), f"step {k}, {steps[k]}: axis {i} is not {name}\n{t}"
+
+
+# ---------------------------------------------------------------- symbolic sizes
+
+
+@pytest.fixture(scope="module")
+def judge():
+    return Judge()
+
+
+@settings(max_examples=500, suppress_health_check=list(HealthCheck))
+@given(random=st.randoms(use_true_random=False))
+def test_no_name_is_wrong_at_any_other_size(judge, random):
+    program, sizes = Writer(random.choice).program(), collisions(random.choice)
+    verdict = judged(judge, program, sizes, symbolic=random.random() < 0.2)  # see fuzz_names: nine tenths of the time
+    assert verdict is None or not verdict.wrong, "\n".join([program.source, str(sizes), *verdict.wrong])
+
+
+@pytest.mark.parametrize(
+    ("code", "axes", "name", "rule", "words"),
+    [
+        ("x.transpose(0, 1)", (("T",), ("B",), ("H", "D")), "transpose", lambda s: [s.tensor().axes], "another size"),
+        ("x.flatten(0, 1)", (("B", "T"), ("H", "D")), "flatten", lambda s: [swapped(s)], "made of ('B', 'T')"),
+        ("x[:, :4]", (("B",), ("4",), ("H", "D")), "getitem", lambda s: [by_number(s)], "another size"),
+    ],
+    ids=["transpose", "flatten", "getitem"],
+)
+def test_the_judge_sees_a_wrong_name(judge, monkeypatch, code, axes, name, rule, words):
+    source = f"def program(x, *rest):\n    t0 = {code}\n    return (t0,)\n"
+    sizes = {**dict.fromkeys("BTSHMV", 4), "N": 2}
+    monkeypatch.setitem(RULES, name, rule)
+    verdict = judged(judge, Program(source, (Made("t0", axes),)), sizes)
+    assert any(words in w for w in verdict.wrong)
+
+
+def swapped(step):
+    """A rule that joins axes in the wrong order."""
+    b, t, c = step.tensor().axes
+    return [type(b)(step.space.product([t.term, b.term])), c]
+
+
+def by_number(step):
+    """A rule that keeps an axis because as many entries are left."""
+    return [a if a.size == n else step.fresh([n])[0] for a, n in zip(step.tensor().axes, step.outs[0], strict=True)]

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
+from math import gcd
 from types import FunctionType
 from typing import Any, NamedTuple
 
@@ -150,17 +151,32 @@ def match_axes(
 
 
 _IDS = frozenset(("input_ids", "ids", "idx", "tokens"))
+_BY_NAME = {
+    ("pixel_values", 4): "B R Y X",
+    ("input_features", 3): "B ? ?",  # mel bands first, or frames first: models differ
+    ("input_values", 2): "B ?",
+    ("input_values", 3): "B ? ?",
+}
+"""Inputs that are no ids: (name, number of axes) -> axes, as models of images and of speech have them."""
 
 
 def default_axes(inputs: Sequence[Input]) -> list[tuple[torch.Tensor, str]]:
-    """Return what ids have where nothing is said: `B T`, and for an encoder's beside a decoder's `B S`."""
+    """Return what inputs have where nothing is said: ids `B T`, or `B S` beside a decoder's; images `B R Y X`."""
+    named = [(i.tensor, text) for i in inputs if (text := _BY_NAME.get((_last(i.name), i.tensor.dim())))]
+    return named + _axes_of_ids(inputs)
+
+
+def _last(name: str) -> str:
+    """Return `pixel_values` of `batch.pixel_values`."""
+    return name.rpartition(".")[2]
+
+
+def _axes_of_ids(inputs: Sequence[Input]) -> list[tuple[torch.Tensor, str]]:
     ids = [i for i in inputs if _rank_two_integers(i.tensor)]
-    if not ids:
-        return []
     decoder = [i for i in ids if i.name.startswith(("decoder_", "tgt")) and i.name != "decoder_attention_mask"]
     rest = [i for i in ids if i not in decoder]
     first = next((i for i in rest if i.positional), None)
-    chosen = [i for i in rest if i.name in _IDS or i is first]
+    chosen = [i for i in rest if _last(i.name) in _IDS or i is first]
     symbols = "B S" if decoder else "B T"
     return [(i.tensor, "B T") for i in decoder] + [(i.tensor, symbols) for i in chosen]
 
@@ -180,13 +196,15 @@ def axes_of(model: Any) -> dict[str, str]:
 _CONFIG_FIELDS = {
     "C": ("hidden_size", "n_embd", "d_model"),
     "H": ("num_attention_heads", "n_head", "num_heads"),
-    "G": ("num_key_value_heads", "n_kv_head"),
+    "G": ("num_key_value_heads", "n_kv_head", "num_kv_heads"),
     "D": ("head_dim", "d_kv"),
     "M": ("intermediate_size", "n_inner", "ffn_dim", "d_ff", "d_mlp"),
     "V": ("vocab_size",),
-    "E": ("num_local_experts", "n_expert"),
+    "E": ("num_local_experts", "num_experts", "n_expert"),
     "K": ("num_experts_per_tok",),
     "L": ("num_hidden_layers", "n_layer"),
+    "P": ("patch_size",),
+    "R": ("num_channels",),
 }
 """Size -> the fields of a config that hold it, in the words of Hugging Face and of GPT-2's code."""
 
@@ -210,6 +228,28 @@ def _sizes_of_config(config: Any) -> dict[str, int]:
                 found.setdefault(symbol, value)
     if {"C", "H"} <= found.keys() and "D" not in found and found["C"] % found["H"] == 0:
         found["D"] = found["C"] // found["H"]
+    if "G" in found and found["G"] == found.get("H"):
+        del found["G"]  # one for each head: no groups
+    if "G" not in found and _attribute(config, "multi_query") is True:
+        found["G"] = 1
+    if found.get("M") == found.get("C", 0) * (times := _attribute(config, "expand") or 0):
+        found["M/C"] = times
+    return {**found, **_rotary(config, found.get("D", 0))}
+
+
+def _rotary(config: Any, size: int) -> dict[str, int]:
+    """Return the parts of a head that rotary positions turn and leave, where a config says so: D/4 and 3D/4."""
+    rope = _attribute(config, "rope_parameters")
+    said = [_attribute(config, name) for name in ("partial_rotary_factor", "rotary_pct", "rotary_dim")]
+    said.append(rope.get("partial_rotary_factor") if isinstance(rope, Mapping) else None)
+    value = next((v for v in said if isinstance(v, int | float) and v > 0), 0)
+    turned = value if isinstance(value, int) and value > 1 else int(size * value)
+    if not 0 < turned < size:
+        return {}
+    found = {}
+    for n in (turned, size - turned):
+        common = gcd(n, size)
+        found[f"{n // common if n > common else ''}D/{size // common}"] = n
     return found
 
 

@@ -21,6 +21,8 @@ VIEW_LIKE = frozenset(
     "view reshape transpose permute contiguous swapaxes movedim mT T t unsqueeze squeeze flatten clone".split()
 )
 """Operations after which a tensor still is "q" to a reader."""
+TRANSPOSED = frozenset({"t", "T", "mT", "transpose"})
+"""Operations after which a parameter still is one: `x @ weight.T` is a learned map."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,14 +125,15 @@ class _Namer:
         names = [name or self.whole.get(r.fact) for r, name in zip(outs, names, strict=True)]
         step = Step(
             self.space, call.name, self._view(args), {k: self._view(v) for k, v in kwargs}, shapes,
-            site.literals if site else (),
+            site.literals if site else (), site.source.code if site else "",
         )  # fmt: skip
         results = self._apply(step)
         given = [self.tensors[f] for f in inputs]
         constant = all(t.constant for t in given)
         for ref, axes, name in zip(outs, results, names, strict=True):
             owner = name or (given[0].owner if given and call.name in VIEW_LIKE else None)
-            self._made(ref.fact, axes, constant, owner, name)
+            role = given[0].role if given and call.name in TRANSPOSED else ""
+            self._made(ref.fact, axes, constant, owner, name, role)
         for text in step.notices if parent is None else ():  # the steps inside say what their operation has said
             self.notices.append((site, module, text))
         return inputs
@@ -161,7 +164,9 @@ class _Namer:
                 out.append([a if a.size == n else step.fresh([n])[0] for a, n in zip(axes, shape, strict=True)])
         return out
 
-    def _made(self, fact: int, axes: list[Axis], constant: bool, owner: str | None, name: str | None) -> None:
+    def _made(
+        self, fact: int, axes: list[Axis], constant: bool, owner: str | None, name: str | None, role: str
+    ) -> None:
         number, shape, _, _, _, dtype, _ = self.log.facts[fact]
         text = self.log.given.get(fact)
         if text is not None:
@@ -175,7 +180,7 @@ class _Namer:
         else:
             self.latest[number] = name
         self.variables[fact] = name
-        self.tensors[fact] = Tensor(shape, axes, constant=constant, owner=owner or name, dtype=str(dtype))
+        self.tensors[fact] = Tensor(shape, axes, constant=constant, owner=owner or name, role=role, dtype=str(dtype))
 
     def _read(self, fact: int, text: str, shape: tuple[int, ...]) -> list[Term]:
         try:

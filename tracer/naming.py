@@ -50,14 +50,15 @@ class Var:
 
     `()`: an axis of a parameter that its size alone does not name: see `Space.feature` and `Space.offer`.
     `feature` marks an axis that a learned map made: it can never turn out to be a batch or position axis. `mixed` marks
-    one that a learned map made of positions: it may be anything.
+    one that a learned map made of positions: it may be anything. `piece`: a slice, as (whole axis, first, last + 1).
     """
 
-    __slots__ = ("bound", "feature", "mixed", "options", "size")
+    __slots__ = ("bound", "feature", "mixed", "options", "piece", "size")
 
     def __init__(self, size: int, options: "tuple[Term, ...] | None" = None, feature: bool = False) -> None:
         self.size, self.options, self.feature, self.mixed = size, options, feature, False
         self.bound: Term | None = None
+        self.piece: tuple[Term, int, int] | None = None
 
 
 class Sum:
@@ -119,6 +120,9 @@ class Space:
         self._equations: list[tuple[Term, Term]] = []
         self._options: dict[int, tuple[Term, ...]] = {}
         self._open: list[Var] = []  # axes of parameters, named at the end by their only option
+        self._cut: list[Var] = []  # slices of axes
+        self._attending: list[Term] = []  # axes that are compared with themselves
+        self._earlier: list[Term] = []  # axes that keys have before those of the queries: a cache
         self._declare(sizes)
 
     def _declare(self, sizes: Mapping[str, int]) -> None:
@@ -127,9 +131,12 @@ class Space:
         self._options.clear()
         if {"C", "H", "D"} <= known.keys() and known["C"] == known["H"] * known["D"]:
             self._split["C"] = ("H", "D")
-        if {"G", "H"} <= known.keys() and known["G"] < known["H"] and known["H"] % known["G"] == 0:
+        if {"G", "H"} <= known.keys() and 1 < known["G"] < known["H"] and known["H"] % known["G"] == 0:
             self._split["H"] = ("G", "H/G")
             known["H/G"] = known["H"] // known["G"]
+        if {"Y/P", "X/P"} <= known.keys():
+            self._split["N"] = ("Y/P", "X/P")
+            known["N"] = known["Y/P"] * known["X/P"]
         self._joined = {pair: whole for whole, pair in self._split.items()}
 
     # ------------------------------------------------------------ making terms
@@ -179,6 +186,39 @@ class Space:
         if var is not None:
             var.options = None
 
+    def patches(self, axes: Sequence[Term], edges: Sequence[int], counts: Sequence[int]) -> list[Term]:
+        """Return the axes (Y/P, X/P) of an image cut into patches of the declared edge, or none."""
+        names = [self.name(t) for t in axes]
+        whole = [e * n for e, n in zip(edges, counts, strict=True)]
+        if names != ["Y", "X"] or {*edges} != {self.sizes.get("P")} or whole != [t.size for t in axes]:
+            return []
+        self._declare({**self.sizes, "Y/P": counts[0], "X/P": counts[1]})
+        return [self.sym(f"{name}/P", n) for name, n in zip(names, counts, strict=True)]
+
+    def attend(self, query: Term, key: Term) -> None:
+        """Scores of an axis with itself, or with what came before it and itself: positions that look at positions."""
+        query, key = self.walk(query), self.walk(key)
+        if query.var and query.var is key.var:
+            self._attending.append(query)
+        elif self._is_sum(key):
+            *before, last = _parts(key)
+            if len(before) == 1 and before[0].var and self.same(last, query):
+                self._earlier.append(before[0])
+
+    def _name_positions(self) -> None:
+        """Call an axis that attends to itself T, or S beside a decoder's T; one that stands before T in the keys S.
+
+        Only where the batch is known and there is one such axis.
+        """
+        for terms, names in ((self._attending, "TS"), (self._earlier, "S")):
+            found = {t.var for t in map(self.walk, terms) if t.var}
+            free = [s for s in names if s not in self.seen and s not in self.sizes]
+            if len(found) == 1 and free and "B" in self.seen:
+                (var,) = found
+                told_apart = var.size not in (1, self.seen.get("T"))  # T itself may have lost its name on the way
+                if told_apart and not (var.feature or var.mixed or var.options):
+                    var.bound = self.sym(free[0], var.size)
+
     def product(self, terms: Iterable[Term]) -> Term:
         """Multiply axes in order: `(B T)`."""
         num = den = 1
@@ -196,21 +236,64 @@ class Space:
                 last = parts[-1] if parts else None
                 if last is not None and (last.atoms == p.atoms):
                     parts[-1] = Term(last.num * p.den + p.num * last.den, last.den * p.den, p.atoms)
+                elif last is not None and (both := self._rejoined(last, p)) is not None:
+                    parts[-1] = both
                 else:
                     parts.append(p)
         if len(parts) == 1:
             return parts[0]
         return Term(1, 1, (Sum(tuple(parts)),)) if parts else ONE
 
-    def pieces(self, term: Term) -> list[Term]:
-        """Return what an axis was joined from, one by one: C, (G D), (G D) of `C+(2 G D)`; nothing for other axes."""
+    def slice(self, term: Term, first: int, last: int) -> Term:
+        """Return entries `first` to `last - 1` of an axis: an axis with no name yet, that remembers what it is part of.
+
+        It can be joined to the whole again (`cat`), and is named at the end where the model declares such a part of the
+        axis (`D/4`: rotary positions of a quarter of each head).
+        """
+        var = Var(last - first, None, self.is_feature(term))
+        var.piece = (term, first, last)
+        self._cut.append(var)
+        return Term(1, 1, (var,))
+
+    def _rejoined(self, a: Term, b: Term) -> Term | None:
+        """Return the axis that two neighbouring slices make."""
+        one, two = ((t.var.piece if t.var else None) for t in (a, b))
+        if one is None or two is None or one[2] != two[1] or not self.same(one[0], two[0]):
+            return None
+        return one[0] if two[2] - one[1] == one[0].size else self.slice(one[0], one[1], two[2])
+
+    def joint(self, term: Term, first: int, last: int) -> Term | None:
+        """Return entries `first` to `last - 1` of an axis that was joined from several, where they are whole ones.
+
+        C, (G D), (G D) are such parts of `C+2(G D)`, two times C of `3C`. A parameter's axis that could be several of
+        these is decided by a slice that fits one alone.
+        """
         term = self.walk(term)
-        if term.var and term.var.options and len(term.var.options) == 1:
-            term = term.var.options[0]
-        if not self._is_sum(term):
-            return []
-        parts = [(p, Term(1, p.den, p.atoms)) for p in _parts(term)]
-        return [one for p, one in parts for _ in range(p.num)]
+        var = term.var
+        found = [(o, p) for o in (var.options or () if var else (term,)) if (p := self._joint(o, first, last))]
+        if not found or not all(self.same(p, found[0][1]) for _, p in found):
+            return None
+        if var and len(found) == 1:
+            var.bound = found[0][0]
+        return found[0][1]
+
+    def after_numbers(self, term: Term) -> tuple[int, int]:
+        """Return first and last + 1 of what follows the bare numbers of a sum: the N of `1+N`."""
+        parts = _parts(self.walk(term))
+        count = next((i for i, p in enumerate(parts) if p.atoms), 0)
+        return sum(p.size for p in parts[:count]), term.size
+
+    def _joint(self, term: Term, first: int, last: int) -> Term | None:
+        if not self._is_sum(term) and (term.num == 1 or term.den > 1):
+            return None
+        starts, parts = [0], []
+        for p in _parts(term):
+            one = Term(1, p.den, p.atoms)
+            parts += [one] * p.num
+            starts += [starts[-1] + one.size * (i + 1) for i in range(p.num)]
+        if first not in starts or last not in starts or (first, last) == (0, term.size):
+            return None
+        return self.sum(parts[starts.index(first) : starts.index(last)])
 
     @staticmethod
     def _is_sum(t: Term) -> bool:
@@ -230,18 +313,18 @@ class Space:
             return found
         out: list[Term] = []
         known = self.sizes
-        out += [self.sym(f, size) for f in FEATURES if known.get(f) == size]
-        for pair in (("H", "D"), ("G", "D")):
+        groups = known.get("G", 1) > 1
+        out += [self.sym(f, size) for f in FEATURES if known.get(f) == size and (f != "G" or groups)]
+        for pair in (("H", "D"), ("G", "D")) if groups else (("H", "D"),):
             if set(pair) <= known.keys() and prod(known[p] for p in pair) == size:
                 out.append(self.product(self.sym(p, known[p]) for p in pair))
-        named = bool(out)
-        for whole, times in (("C", (2, 3)), ("M", (2,)), ("C", (4,))):
-            if whole in known and not (named and 4 in times):  # M is 4C as a rule
-                out += [self.scaled(self.sym(whole, known[whole]), k, 1) for k in times if k * known[whole] == size]
-        fused = (known["H"] + 2 * known["G"]) * known["D"] if {"H/G", "D"} <= known.keys() else 0
-        if fused == size and known["H/G"] != 2:  # with two heads in a group it is 2C, whatever it is made of
-            heads, groups = (self.product(self.sym(s, known[s]) for s in (n, "D")) for n in "HG")
-            out.append(self.sum([heads, groups, groups]))  # one map for queries, keys and values
+        for whole, times in (("C", (2, 3)), ("M", (2,)), ("C", () if "M" in known else (4,))):  # M is 4C as a rule
+            for k in times if whole in known else ():
+                if k * known[whole] == size and k != known.get(f"M/{whole}"):
+                    out.append(self.scaled(self.sym(whole, known[whole]), k, 1))
+        if {"H", "G", "D"} <= known.keys() and (known["H"] + 2 * known["G"]) * known["D"] == size:
+            query, key = (self.product(self.sym(s, known[s]) for s in n) for n in ("HD", "GD" if groups else "D"))
+            out.append(self.sum([query, key, key]))  # one map for queries, keys and values
         unique: list[Term] = []
         for t in out:
             if not any(self.same(t, u) for u in unique):
@@ -329,7 +412,7 @@ class Space:
     def _data_atom(self, a: Atom) -> bool:
         if isinstance(a, Sum):
             return all(self.is_data(p) or not p.atoms for p in a.parts)
-        return isinstance(a, Sym) and a.name in DATA
+        return isinstance(a, Sym) and a.name.partition("/")[0] in DATA
 
     # ------------------------------------------------------------ solving
 
@@ -389,6 +472,10 @@ class Space:
         if var in term.atoms:
             return True
         other = term.var
+        inner = term.atoms[0] if len(term.atoms) == 1 else None
+        if var.piece and isinstance(inner, Var) and inner is not other and not (inner.piece or inner.options):
+            if var.size * term.den % term.num == 0:  # cos and sin are 2 x ?, and a slice of D tells what they are
+                return self._bind(inner, Term(term.den, term.num, (var,)))
         if other is not None:
             if var.options and other.options:
                 both = tuple(o for o in var.options if any(self.same(o, p) for p in other.options))
@@ -396,12 +483,15 @@ class Space:
             elif not other.options:
                 other.options = var.options or other.options
             other.feature, other.mixed = other.feature or var.feature, other.mixed or var.mixed
+            other.piece = other.piece or var.piece
         elif var.feature and self.is_data(term):
             return False
         elif var.feature:
             for a in term.atoms:
                 if isinstance(a, Var):
                     a.feature = True
+        if other is None and (only := self._only(var)) and any(isinstance(a, Var) for a in term.atoms):
+            self._equations.append((only, term))  # a parameter's axis met (p q): C = p·q
         var.bound = term
         return True
 
@@ -420,17 +510,36 @@ class Space:
     def settle(self, term: Term) -> None:
         """Give a variable its only option now, rather than at the end."""
         var = self.walk(term).var
-        if var and var.options and len(var.options) == 1:
-            var.bound = var.options[0]
+        if var and (only := self._only(var)):
+            var.bound = only
+
+    def _only(self, var: Var) -> Term | None:
+        """Return a variable's only option; how a sum is laid out, a size can't tell: a slice must (see `joint`)."""
+        options = var.options or ()
+        return options[0] if len(options) == 1 and not self._is_sum(options[0]) else None
 
     def solve(self) -> None:
         """After the pass: give each variable its only option, and solve the equations until nothing moves."""
         self._solve_equations()
+        self._name_positions()
+        waiting = self._unsolved()
         for known in self._open:
             v = self.walk(Term(1, 1, (known,))).var
-            if v is not None and v.options and len(v.options) == 1:
-                v.bound = v.options[0]
-                self._solve_equations()
+            if v is not None and (only := self._only(v)):
+                v.bound = only
+                if v in waiting:
+                    self._solve_equations()
+                    waiting = self._unsolved()
+        for var in self._cut:
+            if var.bound is None and var.piece is not None:
+                whole, first, last = var.piece
+                part = self.scaled(whole, last - first, whole.size)
+                if self.name(part) in self.sizes:
+                    var.bound = part
+
+    def _unsolved(self) -> set[Atom]:
+        """Return every atom that an equation mentions, so that one without news is not tried again."""
+        return {a for pair in self._equations for t in pair for a in self.walk(t).atoms}
 
     def _solve_equations(self) -> None:
         moved = True
@@ -450,13 +559,13 @@ class Space:
             for whole, parts, num, den in ((a, b, n, d), (b, a, d, n)):
                 if whole.var is None and len(parts.atoms) == 1 and isinstance(parts.atoms[0], Var):
                     return self._bind(parts.atoms[0], Term(num, den, whole.atoms))
-            return False
+            return any(solve(*pair) for solve in (self._solve_scaled, self._solve_counted) for pair in ((a, b), (b, a)))
         known, unknown = (a, b) if not any(isinstance(x, Var) for x in a.atoms) else (b, a)
         if any(isinstance(x, Var) for x in known.atoms):
-            if a.var or b.var:
-                var, other = (a.var, b) if a.var else (b.var, a)
-                options = [o for o in (var.options or ()) if self._fits(self.expand(o), other)] if var else []
-                if var and len(options) == 1:
+            var, other = (a.var, b) if a.var else (b.var, a)
+            if var:
+                options = [o for o in (var.options or ()) if self._is_sum(o) or self._fits(self.expand(o), other)]
+                if len(options) == 1 and not self._is_sum(options[0]):
                     var.bound = options[0]
                     return self._solve_equation(self.expand(a), self.expand(b))
             return False
@@ -469,6 +578,38 @@ class Space:
                     return False
                 atom.bound = run
         return True
+
+    def _solve_scaled(self, whole: Term, scaled: Term) -> bool:
+        """C = 2(p q), where a rotation cut q in halves: 2q is one axis if that alone fits."""
+        if whole.num != whole.den or scaled.den != 1 or any(isinstance(a, Var) for a in whole.atoms):
+            return False
+        found = []
+        for i, atom in enumerate(scaled.atoms):
+            if isinstance(atom, Var):
+                double = Var(atom.size * scaled.num, None, atom.feature)
+                trial = Term(1, 1, (*scaled.atoms[:i], double, *scaled.atoms[i + 1 :]))
+                found += [(atom, double, trial)] if self._fits(whole, trial) else []
+        if len(found) != 1:
+            return False
+        atom, double, trial = found[0]
+        atom.bound = Term(1, scaled.num, (double,))
+        return self._solve_equation(whole, trial)
+
+    def _solve_counted(self, whole: Term, parts: Term) -> bool:
+        """3(H D) = (p q r), a view of all heads of q, k and v: one of the parts is the 3, if that alone fits."""
+        if parts.num != parts.den or whole.den != 1 or any(isinstance(a, Var) for a in whole.atoms):
+            return False
+        plain = Term(1, 1, whole.atoms)
+        rest = [
+            (atom, Term(1, 1, parts.atoms[:i] + parts.atoms[i + 1 :]))
+            for i, atom in enumerate(parts.atoms)
+            if isinstance(atom, Var) and atom.size == whole.num
+        ]
+        found = [(atom, others) for atom, others in rest if self._fits(plain, others)]
+        if len(found) != 1:
+            return False
+        found[0][0].bound = number(whole.num)
+        return self._solve_equation(plain, found[0][1])
 
     def _fits(self, known: Term, unknown: Term) -> list[tuple[Atom, Term]] | None:
         """Pair each atom of `unknown` with the run of `known` atoms of its size, or None."""
@@ -503,7 +644,7 @@ class Space:
         if not words:
             return str(term.size)
         if len(words) == 1:
-            word = words[0] if term.num == term.den == 1 or "+" not in words[0] else f"({words[0]})"
+            word = words[0] if term.num == term.den == 1 or not {"+", "/"} & {*words[0]} else f"({words[0]})"
             return f"{term.num if term.num > 1 else ''}{word}{f'/{term.den}' if term.den > 1 else ''}"
         count = [str(term.num)] if term.num > 1 else []
         return f"({' '.join(count + words)})" + (f"/{term.den}" if term.den > 1 else "")
@@ -514,7 +655,10 @@ class Space:
         if isinstance(atom, Sym):
             return atom.name
         if isinstance(atom, Sum):
-            names = [self.name(p) for p in atom.parts]
+            whole = self.sum(atom.parts)  # parts that became known late may be one axis now
+            if not self._is_sum(whole):
+                return self.name(whole)
+            names = [self.name(p) for p in _parts(whole)]
             return "?" if "?" in names else "+".join(names)
         return "?"
 

@@ -173,7 +173,8 @@ class Site:
     """One call in the user's code, once per (code object, instruction); compared by identity.
 
     `names`: what the statement assigns the result to: `("q",)`, `("q", "k", "v")` when a tuple is unpacked, or `()`.
-    `literals`: text of the call's arguments as written (`("B", "T", "1", "C")`), or () where the source is unknown.
+    `literals`: text of the call's arguments, or of the entries of an index, as written (`("B", "T", "1", "C")`), or ()
+    where the source is unknown.
     `returned`: the result is what the function returns, so the caller's statement may name it.
     `instruction` orders the calls of one line; `function` is the name of the function the line stands in.
     """

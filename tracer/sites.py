@@ -307,6 +307,9 @@ def _describe(chain: list[ast.AST], found: Found, lines: Sequence[str]) -> None:
         arguments: list[tuple[str, ast.expr]] = [("", a) for a in node.args]
         arguments += [(f"{k.arg}=" if k.arg else "**", k.value) for k in node.keywords]
         found.literals = tuple(name + _text(value, lines) for name, value in arguments)
+    elif isinstance(node, ast.Subscript):
+        index = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        found.literals = tuple(_text(i, lines) for i in index)
     function = next((n for n in reversed(chain) if isinstance(n, _FUNCTIONS)), None)
     if isinstance(node, ast.AugAssign):
         _assign(found, node.target, None)

@@ -1,6 +1,6 @@
 """One pure rule per operation family: names and arguments of the inputs in, names of the outputs out."""
 
-from . import indexing, pointwise, products, views, windows
+from . import indexing, pointwise, products, recurrent, reductions, views, windows
 from .core import RULES, Axes, Axis, Rule, Step, Tensor, find_rule, rule
 
 __all__ = [
@@ -14,6 +14,8 @@ __all__ = [
     "indexing",
     "pointwise",
     "products",
+    "recurrent",
+    "reductions",
     "rule",
     "views",
     "windows",

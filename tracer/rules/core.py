@@ -5,7 +5,7 @@ and nowhere else. It returns one list of axes for each output, or None where not
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from ..naming import ONE, Space, Term
 from ..speech import N_, say
@@ -67,7 +67,7 @@ class Tensor:
 class Step:
     """One operation in front of its rule."""
 
-    __slots__ = ("args", "kwargs", "literals", "name", "notices", "outs", "space")
+    __slots__ = ("args", "code", "kwargs", "literals", "name", "notices", "outs", "space")
 
     def __init__(
         self,
@@ -77,19 +77,35 @@ class Step:
         kwargs: dict[str, Any],
         outs: tuple[tuple[int, ...], ...],
         literals: tuple[str, ...] = (),
+        code: str = "",
     ) -> None:
         self.space, self.name, self.args, self.kwargs, self.outs = space, name, args, kwargs, outs
-        self.literals = literals
+        self.literals, self.code = literals, code
         self.notices: list[Callable[[], str | None]] = []
 
     def arg(self, index: int, name: str, default: Any = None) -> Any:
         """Return an argument by position or keyword."""
         return self.args[index] if index < len(self.args) else self.kwargs.get(name, default)
 
-    def tensor(self, index: int = 0, name: str = "input") -> Tensor | None:
+    def maybe(self, index: int, name: str) -> Tensor | None:
         """Return an argument if it is a tensor."""
         found = self.arg(index, name)
         return found if isinstance(found, Tensor) else None
+
+    def tensor(self, index: int = 0, name: str = "input") -> Tensor:
+        """Return an argument that must be a tensor.
+
+        Raises:
+            LookupError: it is none; `namer` takes that as None from the rule.
+        """
+        found = self.arg(index, name)
+        if not isinstance(found, Tensor):
+            raise LookupError(name)
+        return found
+
+    def dim(self, index: int, rank: int, default: Any = None) -> int:
+        """Return the argument `dim` or `axis`, counted from the front."""
+        return axis_index(self.arg(index, "dim", self.kwargs.get("axis", default)), rank)
 
     def tensors(self) -> list[Tensor]:
         """Return every tensor among the arguments, in order, also those in lists."""
@@ -166,10 +182,13 @@ Rule = Callable[[Step], "list[Axes] | None"]
 RULES: dict[str, Rule] = {}
 
 
-def rule(*names: str) -> Callable[[Rule], Rule]:
+_R = TypeVar("_R", bound=Rule)
+
+
+def rule(*names: str) -> Callable[[_R], _R]:
     """Register a rule under the names that users write; an in-place `name_` finds the rule of `name`."""
 
-    def register(function: Rule) -> Rule:
+    def register(function: _R) -> _R:
         for name in names:
             if name in RULES:
                 raise ValueError(f"two rules for {name}")
@@ -180,10 +199,11 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 
 
 def find_rule(name: str) -> Rule | None:
-    """Return the rule of an operation, or None."""
+    """Return the rule of an operation, or None; `exp_`, `special_exp` and `exp_copy` find the rule of `exp`."""
     found = RULES.get(name)
-    if found is None and name.endswith("_") and not name.endswith("__"):
-        found = RULES.get(name[:-1])
+    if found is None:
+        plain = name.removesuffix("_").removeprefix("special_").removeprefix("linalg_")
+        found = RULES.get(plain) or RULES.get(plain.removesuffix("_copy"))
     return found
 
 

@@ -1,5 +1,6 @@
 """Rules for taking and writing parts: slices, None, ellipsis, ids, masks, gather and scatter."""
 
+import re
 from typing import Any
 
 from ..records import Slice
@@ -10,16 +11,13 @@ __all__: list[str] = []
 
 
 @rule("getitem")
-def _getitem(step: Step) -> list[Axes] | None:
-    x = step.tensor()
-    return None if x is None else [taken(step, x, step.arg(1, "index"), step.outs[0])]
+def _getitem(step: Step) -> list[Axes]:
+    return [taken(step, step.tensor(), step.arg(1, "index"), step.outs[0])]
 
 
 @rule("setitem")
-def _setitem(step: Step) -> list[Axes] | None:
-    x, value = step.tensor(), step.tensor(2, "value")
-    if x is None:
-        return None
+def _setitem(step: Step) -> list[Axes]:
+    x, value = step.tensor(), step.maybe(2, "value")
     if value is not None:
         place = taken(step, x, step.arg(1, "index"), None)
         if place is not None:
@@ -30,13 +28,16 @@ def _setitem(step: Step) -> list[Axes] | None:
 def taken(step: Step, x: Tensor, index: Any, out: tuple[int, ...] | None) -> Any:
     """Return the axes of `x[index]`; `out` is the known shape of the result, for what a mask selects."""
     items = list(index) if type(index) is tuple and not isinstance(index, Slice) else [index]
+    texts: list[str | None] = list(step.literals) if len(step.literals) == len(items) else [None] * len(items)
+    if out is not None and items and len(out) == x.rank and all(type(i) is int for i in items):
+        items, texts = [tuple(items)], [None]  # `x[[0, 2]]`: a list takes rows, and is recorded as a tuple
     used = sum(_covers(i) for i in items)
     if Ellipsis not in [i for i in items if not isinstance(i, Tensor)]:
-        items.append(Ellipsis)
+        items, texts = [*items, Ellipsis], [*texts, None]
     axes: Axes = []
     fancy: list[tuple[int, Tensor | None, int]] = []  # (place in the result, index tensor or None for a mask, size)
     at = 0
-    for item in items:
+    for item, text in zip(items, texts, strict=True):
         if item is None or item is True:
             axes.append(UNIT)
         elif item is Ellipsis:
@@ -44,7 +45,7 @@ def taken(step: Step, x: Tensor, index: Any, out: tuple[int, ...] | None) -> Any
             axes += x.axes[at : at + rest]
             at += rest
         elif isinstance(item, Slice):
-            axes.append(sliced(step, x, x.axes[at], *item))
+            axes.append(sliced(step, x, x.axes[at], item, _by_number(text)))
             at += 1
         elif type(item) is int:
             at += 1
@@ -54,6 +55,12 @@ def taken(step: Step, x: Tensor, index: Any, out: tuple[int, ...] | None) -> Any
     if fancy:
         return _with_fancy(step, axes, fancy, out)
     return axes
+
+
+def _by_number(text: str | None) -> bool | None:
+    """Tell whether a bound of a slice is written as a number: `: 4` takes four, whatever there is. None: unknown."""
+    bounds = (text or "").split(":")
+    return None if len(bounds) < 2 else any(b.strip(" -").isdigit() and b.strip() != "0" for b in bounds[:2])
 
 
 def _covers(item: Any) -> int:
@@ -84,35 +91,44 @@ def _with_fancy(
         block = step.fresh(out[place : place + rank])
     else:
         return None
+    if len(fancy) == 1 and fancy[0][2] == 1 and len(block) == 1 and re.search(r"\[-?\d+\]", step.code):
+        block = [UNIT]  # x[..., [-2], :]
     together = len({p for p, _, _ in fancy}) == 1
     place = fancy[0][0] if together else 0
     return [*axes[:place], *block, *axes[place:]]
 
 
-@rule("gather", "take_along_dim")
-def _gather(step: Step) -> list[Axes] | None:
+@rule("gather", "take_along_dim", "take")
+def _gather(step: Step) -> list[Axes]:
+    """The result has the shape of the index; `take_along_dim` broadcasts the axes that it does not choose along."""
     x, index = step.tensor(), step.tensor(2 if step.name == "gather" else 1, "index")
-    return None if x is None or index is None or index.rank != len(step.outs[0]) else [list(index.axes)]
-
-
-@rule(
-    "scatter", "scatter_add", "scatter_reduce", "index_add", "index_copy", "index_fill", "masked_scatter", "index_put"
-)
-def _scatter(step: Step) -> list[Axes] | None:
-    x = step.tensor()
-    return None if x is None else [list(x.axes)]
+    axes = list(index.axes)
+    dim = step.arg(2, "dim")
+    if step.name == "take_along_dim" and dim is not None:
+        d = axis_index(dim, x.rank)
+        axes = [a if i == d else step.meet(b, a) for i, (a, b) in enumerate(zip(axes, x.axes, strict=True))]
+    return [axes]
 
 
 @rule("index_select")
-def _index_select(step: Step) -> list[Axes] | None:
+def _index_select(step: Step) -> list[Axes]:
     x, index = step.tensor(), step.tensor(2, "index")
-    if x is None or index is None:
-        return None
-    d = axis_index(step.arg(1, "dim"), x.rank)
+    d = step.dim(1, x.rank)
     chosen: Axis = index.axes[0] if index.rank else UNIT
     return [[*x.axes[:d], chosen, *x.axes[d + 1 :]]]
 
 
-@rule("masked_select", "nonzero", "unique", "argwhere")
-def _masked_select(step: Step) -> list[Axes] | None:
+@rule("searchsorted", "bucketize")
+def _searchsorted(step: Step) -> list[Axes]:
+    """One place for each value that is looked for."""
+    found = step.tensor(1, "input") if step.name == "searchsorted" else step.tensor()
+    return [list(found.axes)]
+
+
+@rule(
+    "masked_select", "nonzero", "nonzero_static", "unique", "unique_consecutive", "argwhere", "histc", "bincount",
+    "histogram", "unravel_index",
+)  # fmt: skip
+def _counted(step: Step) -> list[Axes]:
+    """How many there are depends on the values."""
     return [step.fresh(shape) for shape in step.outs]

@@ -11,16 +11,33 @@ __all__: list[str] = []
 HEADS = frozenset({"H", "G"})
 
 
-@rule("matmul", "mm", "bmm", "mv", "dot", "inner_product", "linalg_matmul")
-def _matmul(step: Step) -> list[Axes] | None:
-    pair = step.tensors()[:2]
-    return None if len(pair) < 2 else [multiply(step, *pair)]
+@rule("matmul", "mm", "bmm", "mv", "dot", "vdot", "rmatmul", "_scaled_mm", "_int_mm")
+def _matmul(step: Step) -> list[Axes]:
+    a, b = step.tensors()[:2]
+    return [multiply(step, b, a) if step.name == "rmatmul" else multiply(step, a, b)]
 
 
-@rule("rmatmul")
-def _rmatmul(step: Step) -> list[Axes] | None:
-    pair = step.tensors()[:2]
-    return None if len(pair) < 2 else [multiply(step, pair[1], pair[0])]
+@rule("chain_matmul", "multi_dot")
+def _chain(step: Step) -> list[Axes]:
+    first, *rest = step.tensors()
+    for t in rest:
+        first = made(multiply(step, first, t))
+    return [first.axes]
+
+
+@rule("_grouped_mm")
+def _grouped_mm(step: Step) -> list[Axes]:
+    """Rows sorted by group times the group's own matrix; where both have two axes, the groups cut the inner one."""
+    a, b = step.tensors()[:2]
+    contract(step, a, a.axes[-1], b, b.axes[-2])
+    offer_names(step, a, b)
+    groups = [] if len(step.outs[0]) == 2 else [(a if a.rank == 3 else b).axes[0]] if b.rank == 3 else None
+    return [[*(step.fresh(step.outs[0][:1]) if groups is None else groups), a.axes[-2], b.axes[-1]]]
+
+
+def made(axes: Axes) -> Tensor:
+    """Return a tensor in the middle of an operation."""
+    return Tensor([a.size for a in axes], axes, constant=False, owner=None)
 
 
 def multiply(step: Step, a: Tensor, b: Tensor) -> Axes:
@@ -28,6 +45,8 @@ def multiply(step: Step, a: Tensor, b: Tensor) -> Axes:
     inner_b = b.axes[-2] if b.rank > 1 else b.axes[-1]
     contract(step, a, a.axes[-1], b, inner_b)
     offer_names(step, a, b)
+    if b.role == "parameter" and b.rank == 2:
+        made_by_weights(step, a.axes[-1], b.axes[-1])
     batch_a = Tensor(a.shape[:-2], a.axes[:-2], constant=a.constant, owner=a.owner)
     batch_b = Tensor(b.shape[:-2], b.axes[:-2], constant=b.constant, owner=b.owner)
     rows = [owned(a.axes[-2], a)] if a.rank > 1 else []
@@ -102,24 +121,19 @@ def warn_of_heads(step: Step, row: Term, column: Term) -> None:
     step.warn(text)
 
 
-@rule("addmm", "baddbmm", "addbmm", "addmv")
-def _addmm(step: Step) -> list[Axes] | None:
-    found = step.tensors()[:3]
-    if len(found) < 3 or step.name == "addbmm":
-        return None
-    bias, a, b = found
-    learned = b.role == "parameter" and b.rank == 2
-    axes = multiply(step, a, b)
-    if learned:
-        made_by_weights(step, a.axes[-1], b.axes[-1])
-    return [step.broadcast([Tensor(step.outs[0], axes, constant=False, owner=None), bias])]
+@rule("addmm", "baddbmm", "addbmm", "addmv", "addr")
+def _addmm(step: Step) -> list[Axes]:
+    bias, a, b = step.tensors()[:3]
+    if step.name.startswith("addr"):
+        axes = summed(step, [["i"], ["j"]], [a, b], ["i", "j"])
+    else:
+        axes = multiply(step, a, b)[step.name.startswith("addbmm") :]
+    return [step.broadcast([made(axes), bias])]
 
 
 @rule("linear")
-def _linear(step: Step) -> list[Axes] | None:
-    x, weight, bias = step.tensor(0), step.tensor(1, "weight"), step.tensor(2, "bias")
-    if x is None or weight is None:
-        return None
+def _linear(step: Step) -> list[Axes]:
+    x, weight, bias = step.tensor(0), step.tensor(1, "weight"), step.maybe(2, "bias")
     contract(step, x, x.axes[-1], weight, weight.axes[-1])
     if weight.rank == 1:
         return [list(x.axes[:-1])]
@@ -147,32 +161,53 @@ def made_by_weights(step: Step, source: Axis, made: Axis) -> None:
 
 
 @rule("bilinear")
-def _bilinear(step: Step) -> list[Axes] | None:
+def _bilinear(step: Step) -> list[Axes]:
     a, b, w = step.tensor(0, "input1"), step.tensor(1, "input2"), step.tensor(2, "weight")
-    if a is None or b is None or w is None:
-        return None
-    contract(step, a, a.axes[-1], w, w.axes[1])
-    contract(step, b, b.axes[-1], w, w.axes[2])
-    rows = [step.meet(p, q) for p, q in zip(a.axes[:-1], b.axes[:-1], strict=True)]
-    return [[*rows, w.axes[0]]]
+    rows = [f"row{i}" for i in range(a.rank - 1)]
+    return [summed(step, [[*rows, "i"], [*rows, "j"], ["o", "i", "j"]], [a, b, w], [*rows, "o"])]
 
 
-@rule("outer", "ger")
-def _outer(step: Step) -> list[Axes] | None:
-    pair = step.tensors()[:2]
-    if len(pair) < 2:
-        return None
-    return [[owned(pair[0].axes[0], pair[0]), owned(pair[1].axes[0], pair[1])]]
+@rule("outer", "ger", "inner", "tensordot", "cdist")
+def _pair_product(step: Step) -> list[Axes]:
+    a, b = step.tensors()[:2]
+    left, right = [f"a{i}" for i in range(a.rank)], [f"b{i}" for i in range(b.rank)]
+    both: list[str] = []
+    if step.name == "inner" and a.rank and b.rank:
+        right[-1] = left[-1]
+    elif step.name == "tensordot":
+        dims = step.arg(2, "dims", 2)
+        ours, theirs = (range(-dims, 0), range(dims)) if isinstance(dims, int) else map(_as_tuple, dims)
+        for i, j in zip(ours, theirs, strict=True):
+            right[j] = left[i]
+    elif step.name == "cdist":
+        left, right = _letters("...pd", a.rank), _letters("...rd", b.rank)
+        both = _letters("...pr", len(step.outs[0]))
+    gone = {*left} & {*right}
+    return [summed(step, [left, right], [a, b], both or [n for n in [*left, *right] if n not in gone])]
+
+
+def _as_tuple(dims: object) -> tuple[int, ...]:
+    return dims if isinstance(dims, tuple) else (dims,)
 
 
 @rule("embedding")
-def _embedding(step: Step) -> list[Axes] | None:
+def _embedding(step: Step) -> list[Axes]:
     ids, weight = step.tensor(0), step.tensor(1, "weight")
-    if ids is None or weight is None:
-        return None
     if weight.role == "parameter":
         table_axes(step, ids, weight)
     return [[*ids.axes, *weight.axes[1:]]]
+
+
+@rule("embedding_bag")
+def _embedding_bag(step: Step) -> list[Axes] | None:
+    """One sum of rows for each bag: a row of ids, or what one offset begins."""
+    ids, weight, offsets = step.tensor(0), step.tensor(1, "weight"), step.maybe(2, "offsets")
+    if len(step.outs) > 1:  # torch.embedding_bag has other arguments
+        return None
+    if weight.role == "parameter":
+        table_axes(step, ids, weight)
+    bags = ids if ids.rank == 2 or offsets is None else offsets
+    return [[bags.axes[0] if bags.shape[0] == step.outs[0][0] else step.fresh(step.outs[0])[0], weight.axes[1]]]
 
 
 def table_axes(step: Step, ids: Tensor, weight: Tensor) -> None:
@@ -197,19 +232,24 @@ def _einsum(step: Step) -> list[Axes] | None:
         return None
     left, arrow, right = equation.replace(" ", "").partition("->")
     letters = [_letters(term, t.rank) for term, t in zip(left.split(","), operands, strict=False)]
+    offer_names(step, *operands)
+    out = _letters(right, len(step.outs[0])) if arrow else _implicit(letters)
+    return [summed(step, letters, operands, out)]
+
+
+def summed(step: Step, letters: list[list[str]], operands: Sequence[Tensor], out: list[str]) -> Axes:
+    """Return the axes of a sum of products; one letter for each axis: what `out` lacks is summed away."""
     met: dict[str, Axis] = {}
     owners: dict[str, list[Tensor]] = {}
     for names, t in zip(letters, operands, strict=True):
         for name, axis in zip(names, t.axes, strict=True):
             met[name] = step.meet(met[name], axis, CONTRACTS) if name in met else axis
             owners.setdefault(name, []).append(t)
-    offer_names(step, *operands)
-    out = _letters(right, len(step.outs[0])) if arrow else _implicit(letters)
     _check_einsum(step, letters, operands, out, owners)
     kept = {n: _kept(step, met[n], owners[n]) for n in out}
     free = [n for n in out if len(owners[n]) == 1]
     kept.update(zip(free, told_apart(step, [kept[n] for n in free]), strict=True))
-    return [[kept[n] for n in out]]
+    return [kept[n] for n in out]
 
 
 def _letters(term: str, rank: int) -> list[str]:
@@ -248,30 +288,28 @@ def _check_einsum(
 
 
 @rule("scaled_dot_product_attention")
-def _sdpa(step: Step) -> list[Axes] | None:
+def _sdpa(step: Step) -> list[Axes]:
     q, k, v = step.tensor(0, "query"), step.tensor(1, "key"), step.tensor(2, "value")
-    if q is None or k is None or v is None:
-        return None
     contract(step, q, q.axes[-1], k, k.axes[-1])
     step.meet(k.axes[-2], v.axes[-2])
     batch = list(q.axes[:-2])
     for other in (k, v):
         for i, axis in enumerate(other.axes[:-2], start=len(batch) - (other.rank - 2)):
-            if 0 <= i and (axis.size == batch[i].size or axis.size == 1):
+            heads = i == len(batch) - 1 and step.kwargs.get("enable_gqa")  # G of them serve H
+            if 0 <= i and not heads and (axis.size == batch[i].size or axis.size == 1):
                 batch[i] = step.meet(batch[i], axis)
-    mask = step.tensor(3, "attn_mask")
+    mask = step.maybe(3, "attn_mask")
     if mask is not None:
         scores = [*batch, q.axes[-2], k.axes[-2]]
-        step.broadcast([Tensor([a.size for a in scores], scores, constant=False, owner=None), mask])
+        step.broadcast([made(scores), mask])
     warn_of_heads(step, q.axes[-2].term, k.axes[-2].term)
+    step.space.attend(q.axes[-2].term, k.axes[-2].term)
     return [[*batch, q.axes[-2], v.axes[-1]]]
 
 
 @rule("multi_head_attention_forward")
-def _mha(step: Step) -> list[Axes] | None:
+def _mha(step: Step) -> list[Axes]:
     query, key = step.tensor(0, "query"), step.tensor(1, "key")
-    if query is None or key is None:
-        return None
     out: list[Axes] = [list(query.axes)]
     _projections(step, query)
     if len(step.outs) > 1:
@@ -288,7 +326,7 @@ def _projections(step: Step, query: Tensor) -> None:
     """The three projections give what the query is wide: PyTorch asks for it (embed_dim)."""
     wide = query.axes[-1].term
     for place, name, times in _PROJECTIONS:
-        weights = step.tensor(place, name)
+        weights = step.maybe(place, name)
         if weights is not None:
             step.space.unify(weights.axes[0].term, step.space.scaled(wide, times, 1))
 
@@ -298,9 +336,3 @@ _PROJECTIONS = (
     (20, "v_proj_weight", 1),
 )  # fmt: skip
 """Parameters of `multi_head_attention_forward`: position, name, and how often they hold the query's width."""
-
-
-@rule("TransformerEncoder", "TransformerEncoderLayer", "TransformerDecoder", "TransformerDecoderLayer", "Transformer")
-def _same_as_query(step: Step) -> list[Axes] | None:
-    x = step.tensors()[:1]
-    return [list(x[0].axes)] if x and x[0].shape == step.outs[0] else None

@@ -17,7 +17,7 @@ from ..naming import POSITIONS, Space, Sum, Sym, Term, Var, number
 from ..speech import say
 from .core import UNIT, Axes, Axis, Step
 
-__all__ = ["merged", "regroup", "written_sizes"]
+__all__ = ["entries", "merged", "regroup", "spelled", "written_sizes"]
 
 Written = list[str | None]
 """The text of each new size in the user's code, None where it is not known."""
@@ -29,23 +29,38 @@ WIDTHS = frozenset({"C", "D", "M", "V", "D_k", "D_v"})
 def regroup(step: Step, old: Axes, new: tuple[int, ...], written: Written, *, constant: bool) -> Axes:
     """Return the axes of a tensor of axes `old` seen with the sizes `new`; warns of cuts across axes."""
     if 0 in new:
-        return [old[i] if i < len(old) and old[i].size == n else Axis(step.space.fresh(n)) for i, n in enumerate(new)]
+        return list(old) if tuple(a.size for a in old) == new else step.fresh(new)
     groups: dict[int, list[Unit]] = {}
     ones = [u for i, a in enumerate(old) if a.size == 1 for u in _units(i, step.space.walk(a.term))[0] if u[1].atoms]
     for olds, where in _stretches(old, new):
         terms = [(i, step.space.walk(old[i].term)) for i in olds]
         found, small = _stretch(step, terms, [new[j] for j in where], [written[j] for j in where])
-        if any(_contradicts(step.space, g, written[j]) for g, j in zip(found, where, strict=True)):
+        whole = all(t.num == 1 for _, t in terms) and len(where) > 1
+        odd = any(n == 1 and w is not None and not w.isdigit() for n, w in zip(new, written, strict=True))
+        if any(_contradicts(step.space, g, written[j], whole, odd) for g, j in zip(found, where, strict=True)):
             found = [[((olds[0], k), step.space.fresh(new[j]))] for k, j in enumerate(where)]
         groups.update(zip(where, found, strict=True))
         ones += small
-    _place_ones(step, sorted(ones, key=lambda u: u[0]), new, groups, written)
-    for j, group in groups.items():
-        before, text = groups.get(j - 1, []), written[j - 1] if j else None
-        if before and (len(before) > 1 or "*" in (text or "")) and _hides_one(step.space, group):
-            group[:] = [(group[0][0], step.space.fresh(new[j]))]
-            if len(before) <= (text or "").count("*"):
-                before[:] = [(before[0][0], step.space.fresh(new[j - 1]))]
+    big = sorted(groups)
+    hiding = {i for i, a in enumerate(old) if _hides_one(step.space, step.space.walk(a.term))}
+    _place_ones(step, sorted(ones, key=lambda u: u[0]), new, groups, written, hiding)
+    for j in (
+        j for j, n in enumerate(new) if n == 1 and _divides(written[j] or "")
+    ):  # what the other part is, is hidden
+        for k in {j, max((k for k in big if k < j), default=j), min((k for k in big if k > j), default=j)}:
+            groups[k] = [((k, 0), step.space.fresh(new[k]))]
+    left = any(n == 1 and j not in groups and written[j] != "1" for j, n in enumerate(new))
+    for j in big:
+        if left and written[j] == "-1" and len({bool(t.atoms) for _, t in groups[j]}) == 2:
+            groups[j] = [(groups[j][0][0], step.space.fresh(new[j]))]  # 2T is twice T, in either order
+        beside = [k for k in (j - 1, j + 1) if k in groups and (written[k] == "-1" or _divides(written[k] or ""))]
+        if beside and (written[j] or "").isdigit() and _is_width(step, old, groups[j]):
+            for k in (j, *beside):  # `view(-1, 2)` of [T, D] at D = 2: the 2 is not D
+                groups[k] = [(groups[k][0][0], step.space.fresh(new[k]))]
+    for i in hiding:
+        _hide(step, i, groups, new, written)
+    for j in _unclear(new, groups, written, hiding):
+        groups[j] = [(groups[j][0][0], step.space.fresh(new[j]))]
     out = [_axis(step, old, groups[j]) if j in groups else None for j in range(len(new))]
     for j in range(len(new)):
         if out[j] is None:
@@ -56,8 +71,62 @@ def regroup(step: Step, old: Axes, new: tuple[int, ...], written: Written, *, co
     return [a or UNIT for a in out]
 
 
-def _contradicts(space: Space, group: list[Unit], written: str | None) -> bool:
-    """The code writes G where the sizes say H/G, and both are as large: the name of the whole was a chance."""
+def _is_width(step: Step, old: Axes, group: list[Unit]) -> bool:
+    """Tell whether a group is all of one old axis, which is no data."""
+    term = step.space.product(t for _, t in group)
+    (place, *rest) = {p[0] for p, _ in group}
+    return not rest and not step.space.is_data(term) and bool(term.atoms) and term.size == old[place].size
+
+
+def _unclear(new: tuple[int, ...], groups: dict[int, list[Unit]], written: Written, hiding: set[int]) -> set[int]:
+    """Return what may be otherwise: a size written as a product, a part or -1, beside units of 1 that it may hold."""
+    some = [j for j, text in enumerate(written) if text != "1"]
+    exact = {j: _counts(written[j] or "", groups.get(j, [])) for j in some}
+    found: set[int] = set()
+    for before, j, after in zip([-1, *some], some, [*some[1:], -1], strict=False):
+        text = written[j] or ""
+        if text != "-1" and not set("*/+") & set(text):
+            continue
+        beside = [k for k in (before, after) if k >= 0]
+        hidden = [k for k in (j, *beside) if any(place[0] in hiding for place, _ in groups.get(k, []))]
+        ones = [k for k in (j, *beside) if any(t.size == 1 for _, t in groups.get(k, []))]
+        empty = [k for k in (j, *beside) if new[k] == 1 and k not in groups]
+        clear = exact[j] if text != "-1" else all(exact[k] for k in beside)
+        if (hidden and hidden != [j]) or empty or (ones and not clear):
+            found |= {j, *hidden, *ones, *empty}
+    return found & groups.keys()
+
+
+def _counts(text: str, group: list[Unit]) -> bool:
+    """Tell whether a size is written as a name, or as a product of as many names as there are units."""
+    factors = [f.strip() for f in text.split("*")]
+    count = sum(bool(t.atoms) or str(t.size) in factors for _, t in group)
+    return text != "-1" and not set("/+") & set(text) and (len(factors) == 1 or len(factors) == count)
+
+
+def _hide(step: Step, i: int, groups: dict[int, list[Unit]], new: tuple[int, ...], written: Written) -> None:
+    """Old axis `i` holds a unit of size 1, as C does where H is 1; a product that is written before D may have it."""
+    mine = [j for j, g in sorted(groups.items()) if any(place[0] == i for place, _ in g)]
+    near = max((k for k in range(mine[0]) if written[k] != "1"), default=-1) if mine else -1
+    before, stars = groups.get(near, []), (written[near] or "").count("*") if near >= 0 else 0
+    led = bool(before) and (len(before) > 1 or stars > 0) and bool(groups[mine[0]][0][1].atoms)  # 3C begins with 3
+    if led or any("*" in (written[j] or "") for j in mine[:-1]):
+        for j in mine:
+            groups[j] = [(groups[j][0][0], step.space.fresh(new[j]))]
+        if led and len(before) != stars + 1:
+            groups[near] = [(before[0][0], step.space.fresh(new[near]))]
+
+
+def _contradicts(space: Space, group: list[Unit], written: str | None, whole: bool, odd: bool) -> bool:
+    """The code writes G where the sizes say H/G, and both are as large: the name of the whole was a chance.
+
+    So is a whole unit where the code writes `D // 2`, or `T * 2` and more; `whole`: none of the units is a number that
+    may be divided by; `odd`: some other size comes out as 1.
+    """
+    numbers = [f for f in map(str.strip, (written or "").split("*")) if f.isdigit()]
+    times = odd and any(int(f) not in [t.size for _, t in group if not t.atoms] for f in numbers)
+    if (written and "*" in written and times) or (_divides(written or "") and (whole or "*" in str(written))):
+        return all(isinstance(a, Sym) for _, t in group for a in t.atoms) and all(t.den == 1 for _, t in group)
     if written not in space.sizes:
         return False
     term = space.product(t for _, t in group)
@@ -152,7 +221,7 @@ def _group(units: list[Unit], new: list[int]) -> list[list[Unit]] | None:
 
 def _agrees(group: list[Unit], written: str | None) -> bool:
     """A size written as a digit is a bare number; any other writing is not."""
-    return written is None or written.isdigit() == all(not t.atoms for _, t in group)
+    return written in (None, "-1") or str(written).isdigit() == all(not t.atoms for _, t in group)
 
 
 def _pieces(step: Step, terms: list[tuple[int, Term]], new: list[int], written: Written) -> list[list[Unit]]:
@@ -274,9 +343,17 @@ def _check_merge(step: Step, terms: list[Term]) -> None:
 
 
 def _place_ones(
-    step: Step, ones: list[Unit], new: tuple[int, ...], groups: dict[int, list[Unit]], written: Written
+    step: Step,
+    ones: list[Unit],
+    new: tuple[int, ...],
+    groups: dict[int, list[Unit]],
+    written: Written,
+    hiding: set[int],
 ) -> None:
-    """Give each named unit of size 1 a new axis of size 1 in its gap, or its place in a neighbouring group."""
+    """Give each named unit of size 1 a new axis of size 1 in its gap, or its place in a neighbouring group.
+
+    `hiding`: old axes that hold a unit of size 1, as C does where H is 1.
+    """
     big = sorted(groups)
     while ones:
         last = max((j for j in big if groups[j][0][0] < ones[0][0]), default=-1)
@@ -285,9 +362,13 @@ def _place_ones(
         ones = ones[len(run) :]
         beyond = min((j for j in big if j > following), default=len(new))
         later = sum(beyond == len(new) or u[0] < groups[beyond][0][0] for u in ones) if following < len(new) else 0
-        later += beyond < len(new) and _hides_one(step.space, groups[beyond])
+        later += beyond < len(new) and groups[beyond][0][0][0] in hiding
+        more = {following: later}
+        if following < len(new) and groups[following][0][0][0] in hiding:
+            more[following - 1] = 1
         if last >= 0 and max(p for p, _ in groups[last]) > run[0][0]:
-            slots = [last]
+            slots, within = [last], [u for u in run if u[0] < max(p for p, _ in groups[last])]
+            run, ones = within, [*run[len(within) :], *ones]
         else:
             free = [j for j in range(last + 1, following) if written[j] != "1"]
             slots = [j for j in (last, *free, following) if j in groups or j in free]
@@ -297,8 +378,16 @@ def _place_ones(
                 continue  # neither sizes nor text tell which is which
         best = max(
             _shares(len(run), len(slots)),
-            key=lambda share: _score(step.space, run, share, slots, groups, written, (following, later)),
+            key=lambda share: _score(step.space, run, share, slots, groups, written, more),
         )
+        if any(written[j] == "-1" for j in slots if j not in groups):  # what is left may always be 1
+            empty = any(not n for j, n in zip(slots, best, strict=True) if j not in groups)
+            unclear = [j for j in slots if j not in groups] if empty else []
+        else:
+            unclear = []
+        if any(not n for j, n in zip(slots, best, strict=True) if j not in groups):
+            unclear += [j for j in slots if written[j] == "-1" and any(not t.atoms for _, t in groups.get(j, []))]
+        mixed = False
         for j in slots:
             mine, run = run[: best[0]], run[best[0] :]
             best = best[1:]
@@ -306,6 +395,11 @@ def _place_ones(
                 groups[j] = sorted([*groups.get(j, []), *mine], key=lambda u: u[0])
                 if _mixed(step.space, groups[j]) and written[j] != "-1" and "*" not in (written[j] or ""):
                     groups[j] = [(mine[0][0], step.space.fresh(new[j]))]  # one size for a merge of such axes?
+                    mixed = True
+                if j in unclear:
+                    groups[j] = [(mine[0][0], step.space.fresh(1))]
+        if mixed:  # then its neighbours may have got too little: (B T) here is B there
+            groups.update((j, [(groups[j][0][0], step.space.fresh(1))]) for j in slots if j in groups and new[j] == 1)
 
 
 def _shares(count: int, slots: int) -> list[tuple[int, ...]]:
@@ -322,26 +416,33 @@ def _score(
     slots: list[int],
     groups: dict[int, list[Unit]],
     written: Written,
-    more: tuple[int, int],
+    more: dict[int, int],
 ) -> float:
     """Say how well a deal fits: each size as written, an axis of 1 for each unit, H with D, data with data.
 
-    `more`: a slot, and the number of units that are still to come for it.
+    `more`: for some slots, the number of units that are still to come.
     """
     total = 0.0
     hands = [run[sum(share[:i]) : sum(share[: i + 1])] for i in range(len(share))]
     full = [[*groups.get(j, []), *hand] for j, hand in zip(slots, hands, strict=True)]
     for i, (j, k, mine) in enumerate(zip(slots, share, hands, strict=True)):
         text, there = written[j], groups.get(j, [])
+        text = None if text and _divides(text) else text
         beside = [t for near in full[max(0, i - 1) : i + 2] for _, t in near]
         if not full[i] and not all(space.is_data(t) for t in beside):
             total += 0.5  # an axis of 1 with nothing in it comes out of a feature beside it
         if text is not None and "*" in text:
-            lacks = text.count("*") + 1 - len(there) - k
-            total -= 2 * (max(0, lacks - more[1]) if j == more[0] and lacks > 0 else abs(lacks))
+            factors = [f.strip() for f in text.split("*")]
+            lacks = len(factors) - sum(bool(t.atoms) or str(t.size) in factors for _, t in there) - k
+            wholes = sum(t.var is not None or space.halves(t) is not None for _, t in there)  # `H * D` may be C
+            total -= 2 * (max(0, lacks - more.get(j, 0) - wholes) if lacks > 0 else abs(lacks))
         elif text == "-1":
             total += min(k, 1) * (not there) + 0.1 * k
-        elif not there:
+        if there and mine and there[-1][0][0] == mine[0][0][0]:
+            total += 0.2  # parts of one old axis stay together
+        if text is not None and ("*" in text or text == "-1"):
+            continue
+        if not there:
             total += min(k, 1) if k < 2 or _joins(space, [], mine) else 1 - 2 * (k - 1)
         elif k:
             data = all(space.is_data(t) for _, t in there)
@@ -361,12 +462,10 @@ def _joins(space: Space, there: list[Unit], mine: list[Unit]) -> bool:
     return len(space.contract(product)) < len(space.contract(space.product(t for _, t in there))) + len(mine)
 
 
-def _hides_one(space: Space, group: list[Unit]) -> bool:
+def _hides_one(space: Space, term: Term) -> bool:
     """`view(B * T * H, D)` and `view(B * T, C)` have the same sizes at H = 1, so C could be D here."""
-    term = space.walk(group[0][1])
-    pair = space.halves(term)
-    one = pair[0].size == 1 if pair is not None else term.var is not None and space.sizes.get("H") == 1
-    return one and len(group) == 1
+    pairs = [space.halves(Term(1, 1, (a,))) for a in term.atoms]
+    return any(p and p[0].size == 1 for p in pairs) or (term.var is not None and space.sizes.get("H") == 1)
 
 
 def _new_unit(step: Step, j: int, out: list[Axis | None], written: Written) -> Axis:
@@ -374,11 +473,16 @@ def _new_unit(step: Step, j: int, out: list[Axis | None], written: Written) -> A
     space = step.space
     if written[j] == "1":
         return UNIT
-    for near, first in ((j + 1, True), (j - 1, False)):
+    after = next((k for k in range(j + 1, len(out)) if written[k] != "1"), len(out))
+    before = next((k for k in range(j - 1, -1, -1) if written[k] != "1"), -1)
+    for near, first in ((after, True), (before, False)):
         axis = out[near] if 0 <= near < len(out) else None
         if axis is None or axis is UNIT or space.is_data(axis.term):
             continue
         whole = space.walk(axis.term)
+        if (written[j] and (written[near] or "").isdigit()) or (len(whole.atoms) > 1 and _hides_one(space, whole)):
+            out[near] = Axis(space.fresh(axis.size))  # `view(.., D // 2, 2)` at D = 2: the 2 is not D
+            return Axis(space.fresh(1))
         pair = space.halves(whole)
         parts_of = space.halves(Term(1, 1, whole.atoms)) if pair is None else None
         if parts_of is not None and parts_of[0 if first else 1].size == 1:  # 3C could be 3D, or 3 times H
@@ -398,11 +502,22 @@ def _new_unit(step: Step, j: int, out: list[Axis | None], written: Written) -> A
     return UNIT if written[j] is None and all(space.sizes.get(f, 0) > 1 for f in "HD") else Axis(space.fresh(1))
 
 
+def _divides(text: str) -> bool:
+    """Tell whether a size is written as a part by a number: `C // 2`."""
+    return any(part.strip()[:1].isdigit() for part in text.split("//")[1:])
+
+
 def written_sizes(step: Step, given: tuple[object, ...], rank: int) -> Written:
     """Return the text of each size in `view(B, T, 1, C)`, `view((B, T, C))` or `reshape(x, (B, T))`."""
     known: Written = ["-1" if n == -1 else None for n in given] if len(given) == rank else [None] * rank
     texts = _texts(step.literals)
     return list(texts[-rank:]) if rank and texts is not None and len(texts) >= rank else known
+
+
+def spelled(step: Step, *sizes: int) -> bool:
+    """Tell whether one of these sizes stands in the call as a number, or may: then it is no axis, only as large."""
+    texts = _texts(step.literals) if step.literals else None
+    return texts is None or any(str(n) in texts for n in sizes)
 
 
 @cache
@@ -420,3 +535,13 @@ def _texts(literals: tuple[str, ...]) -> list[str] | None:
             return None
         texts += [ast.unparse(n) for n in nodes]
     return texts
+
+
+def entries(step: Step) -> list[ast.expr]:
+    """Return the entries of a first argument that is written as a list or tuple: the two of `stack([x, y], -1)`."""
+    try:
+        node = ast.parse(step.literals[0], mode="eval").body
+    except (SyntaxError, ValueError, IndexError):
+        return []
+    plain = isinstance(node, ast.Tuple | ast.List) and not any(isinstance(n, ast.Starred) for n in node.elts)
+    return node.elts if plain else []  # type: ignore[attr-defined]

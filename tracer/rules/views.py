@@ -1,30 +1,31 @@
 """Rules for operations that rearrange axes: views, joins, cuts, repeats."""
 
+import re
+from itertools import accumulate, pairwise
 from typing import Any
 
 from ..naming import number
+from ..records import Slice
 from .core import UNIT, Axes, Axis, Step, Tensor, axis_index, rule
-from .regroup import merged, regroup, written_sizes
+from .regroup import entries, merged, regroup, spelled, written_sizes
 
 __all__: list[str] = []
 
 
 @rule("view", "reshape", "view_as", "reshape_as")
-def _view(step: Step) -> list[Axes] | None:
+def _view(step: Step) -> list[Axes]:
     x = step.tensor()
-    other = step.arg(1, "shape")
-    if x is None or not step.outs or "dtype" in str(other):
-        return None
+    other = step.arg(1, "shape", step.kwargs.get("dtype"))
+    if type(other).__name__ == "dtype":
+        return [list(x.axes)]
     rank = len(step.outs[0])
     written = written_sizes(step, () if isinstance(other, Tensor) else step.numbers(1, "shape"), rank)
     return [regroup(step, x.axes, step.outs[0], written, constant=x.constant)]
 
 
 @rule("flatten", "ravel")
-def _flatten(step: Step) -> list[Axes] | None:
+def _flatten(step: Step) -> list[Axes]:
     x = step.tensor()
-    if x is None:
-        return None
     if not x.rank:
         return [[UNIT]]
     start, end = (axis_index(d, x.rank) for d in (step.arg(1, "start_dim", 0), step.arg(2, "end_dim", -1)))
@@ -43,10 +44,8 @@ def _flatten(step: Step) -> list[Axes] | None:
 
 
 @rule("unflatten")
-def _unflatten(step: Step) -> list[Axes] | None:
+def _unflatten(step: Step) -> list[Axes]:
     x, sizes = step.tensor(), step.arg(2, "sizes")
-    if x is None or not isinstance(sizes, tuple):
-        return None
     dim, out = axis_index(step.arg(1, "dim"), x.rank), step.outs[0]
     written = written_sizes(step, sizes, len(sizes))
     part = regroup(step, [x.axes[dim]], out[dim : dim + len(sizes)], written, constant=x.constant)
@@ -54,28 +53,24 @@ def _unflatten(step: Step) -> list[Axes] | None:
 
 
 @rule("transpose", "swapaxes", "swapdims")
-def _transpose(step: Step) -> list[Axes] | None:
-    x = step.tensor()
-    if x is None or not x.rank:
-        return None if x is None else [[]]
-    i = axis_index(step.arg(1, "dim0", step.kwargs.get("axis0", 0)), x.rank)
-    j = axis_index(step.arg(2, "dim1", step.kwargs.get("axis1", 0)), x.rank)
-    axes = list(x.axes)
-    axes[i], axes[j] = axes[j], axes[i]
+def _transpose(step: Step) -> list[Axes]:
+    axes = list(step.tensor().axes)
+    if axes:
+        i = axis_index(step.arg(1, "dim0", step.kwargs.get("axis0", 0)), len(axes))
+        j = axis_index(step.arg(2, "dim1", step.kwargs.get("axis1", 0)), len(axes))
+        axes[i], axes[j] = axes[j], axes[i]
     return [axes]
 
 
 @rule("permute")
-def _permute(step: Step) -> list[Axes] | None:
+def _permute(step: Step) -> list[Axes]:
     x = step.tensor()
-    return None if x is None else [[x.axes[d] for d in step.numbers(1, "dims")]]
+    return [[x.axes[d] for d in step.numbers(1, "dims")]]
 
 
 @rule("movedim", "moveaxis")
-def _movedim(step: Step) -> list[Axes] | None:
+def _movedim(step: Step) -> list[Axes]:
     x = step.tensor()
-    if x is None:
-        return None
     source, target = (
         [axis_index(d, x.rank) for d in (v if isinstance(v, tuple) else (v,))]
         for v in (step.arg(1, "source"), step.arg(2, "destination"))
@@ -86,40 +81,32 @@ def _movedim(step: Step) -> list[Axes] | None:
     return [rest]
 
 
-@rule("t", "T", "mT", "H", "mH", "adjoint")
-def _swap_last(step: Step) -> list[Axes] | None:
+@rule("t", "T", "mT", "H", "mH", "adjoint", "pinverse", "pinv")
+def _swap_last(step: Step) -> list[Axes]:
     x = step.tensor()
-    if x is None:
-        return None
     whole = step.name == "T"
     return [x.axes[::-1] if whole or x.rank < 2 else [*x.axes[:-2], x.axes[-1], x.axes[-2]]]
 
 
 @rule("squeeze")
-def _squeeze(step: Step) -> list[Axes] | None:
+def _squeeze(step: Step) -> list[Axes]:
     x = step.tensor()
-    if x is None:
-        return None
     dims = [d for v in step.numbers(1, "dim") for d in (v if isinstance(v, tuple) else (v,))]
     where = {axis_index(d, x.rank) for d in dims} if dims else set(range(x.rank))
     return [[a for i, a in enumerate(x.axes) if not (i in where and a.size == 1)]]
 
 
 @rule("unsqueeze")
-def _unsqueeze(step: Step) -> list[Axes] | None:
+def _unsqueeze(step: Step) -> list[Axes]:
     x = step.tensor()
-    if x is None:
-        return None
     axes = list(x.axes)
-    axes.insert(axis_index(step.arg(1, "dim"), x.rank + 1), UNIT)
+    axes.insert(step.dim(1, x.rank + 1), UNIT)
     return [axes]
 
 
 @rule("expand", "expand_as", "broadcast_to")
-def _expand(step: Step) -> list[Axes] | None:
+def _expand(step: Step) -> list[Axes]:
     x, other = step.tensor(), step.arg(1, "size")
-    if x is None:
-        return None
     new = step.outs[0]
     if isinstance(other, Tensor):
         return [step.broadcast([x, other])]
@@ -136,10 +123,8 @@ def _expanded(step: Step, axis: Axis, size: int, written: str | None) -> Axis:
 
 
 @rule("repeat", "tile")
-def _repeat(step: Step) -> list[Axes] | None:
+def _repeat(step: Step) -> list[Axes]:
     x = step.tensor()
-    if x is None:
-        return None
     new = step.outs[0]
     axes = [UNIT] * (len(new) - x.rank) + list(x.axes)[max(0, x.rank - len(new)) :]
     written = written_sizes(step, (), len(new))
@@ -147,47 +132,101 @@ def _repeat(step: Step) -> list[Axes] | None:
 
 
 @rule("repeat_interleave")
-def _repeat_interleave(step: Step) -> list[Axes] | None:
-    x, times, dim = step.tensor(), step.arg(1, "repeats"), step.arg(2, "dim")
-    if x is None or not isinstance(times, int) or dim is None:
-        return None
-    axes, d = list(x.axes), axis_index(dim, x.rank)
-    axes[d] = merged(step, [axes[d], *step.fresh([times])])
+def _repeat_interleave(step: Step) -> list[Axes]:
+    x, times = step.tensor(), step.arg(1, "repeats")
+    d = 0 if x.rank == 1 else step.dim(2, x.rank)
+    new = step.fresh([step.outs[0][d]])[0]
+    if isinstance(times, int):
+        at = 1 - (len(step.args) + len(step.kwargs) - len(step.literals))  # 0 in x.repeat_interleave(2, 3)
+        written = step.literals[at].rpartition("=")[2] if 0 <= at < len(step.literals) else ""
+        features = 1 < x.rank == d + 1 and not step.space.is_data(x.axes[d].term)
+        factor = [Axis(number(times))] if features and written.isdigit() else step.fresh([times])
+        new = Axis(step.space.product(a.term for a in (x.axes[d], *factor)))
+    return [[*x.axes[:d], new, *x.axes[d + 1 :]]]
+
+
+def joined(step: Step, axes: Axes) -> Axis:
+    """Return some axes end to end."""
+    return Axis(step.space.sum([a.term if a.size != 1 or a.term.atoms else number(1) for a in axes]))
+
+
+@rule("cat", "concat", "concatenate", "hstack", "vstack", "row_stack", "dstack", "column_stack")
+def _cat(step: Step) -> list[Axes]:
+    rank = len(step.outs[0])
+    parts = [t.axes for t in step.arg(0, "tensors", ()) if isinstance(t, Tensor)]
+    if step.name == "column_stack":
+        parts, d = [[*p, UNIT] if len(p) == 1 else p for p in parts], 1
+    elif "stack" in step.name:
+        parts = [_at_least(p, {"hstack": 1, "dstack": 3}.get(step.name, 2)) for p in parts]
+        d = {"hstack": min(1, rank - 1), "dstack": 2}.get(step.name, 0)
+    else:
+        d = step.dim(1, rank, 0)
+        parts = [p for p in parts if len(p) == rank]
+    axes = list(parts[0])
+    for part in parts[1:]:
+        axes = [axes[i] if i == d else step.meet(axes[i], part[i]) for i in range(rank)]
+    axes[d] = joined(step, [p[d] for p in parts])
     return [axes]
 
 
-@rule("cat", "concat", "concatenate")
-def _cat(step: Step) -> list[Axes] | None:
-    parts = [t for t in step.arg(0, "tensors", ()) if isinstance(t, Tensor)]
-    real = [t for t in parts if t.rank == len(step.outs[0])]
-    if not real:
-        return None
-    d = axis_index(step.arg(1, "dim", step.kwargs.get("axis", 0)), real[0].rank)
-    axes = list(real[0].axes)
-    for t in real[1:]:
-        for i in range(len(axes)):
-            if i != d:
-                axes[i] = step.meet(axes[i], t.axes[i])
-    axes[d] = Axis(
-        step.space.sum([t.axes[d].term if t.shape[d] != 1 or t.axes[d].term.atoms else number(1) for t in real])
-    )
-    return [axes]
+def _at_least(axes: Axes, rank: int) -> Axes:
+    """Add axes of 1 where `atleast_1d`, `_2d` and `_3d` put them."""
+    axes = [UNIT] * (min(rank, 2) - len(axes)) + list(axes)
+    return [*axes, UNIT] if rank == 3 and len(axes) == 2 else axes
+
+
+@rule("atleast_1d", "atleast_2d", "atleast_3d")
+def _atleast(step: Step) -> list[Axes]:
+    return [_at_least(t.axes, int(step.name[-2])) for t in step.tensors()]
+
+
+@rule("block_diag")
+def _block_diag(step: Step) -> list[Axes]:
+    parts = [_at_least(t.axes, 2) for t in step.tensors()]
+    return [[joined(step, [p[i] for p in parts]) for i in range(2)]]
 
 
 @rule("stack")
-def _stack(step: Step) -> list[Axes] | None:
+def _stack(step: Step) -> list[Axes]:
     parts = [t for t in step.arg(0, "tensors", ()) if isinstance(t, Tensor)]
     axes = step.broadcast(parts)
-    d = axis_index(step.arg(1, "dim", 0), len(step.outs[0]))
-    return [[*axes[:d], *step.fresh([len(parts)]), *axes[d:]]]
+    d = step.dim(1, len(step.outs[0]), 0)
+    spelled_out = len(entries(step)) == len(parts)  # `stack([x, y])` is two by its code, `stack(heads)` by a size
+    new = [Axis(number(len(parts)))] if spelled_out else step.fresh([len(parts)])
+    return [[*axes[:d], *new, *axes[d:]]]
 
 
-@rule("split", "chunk", "tensor_split", "split_with_sizes", "unsafe_chunk", "unsafe_split")
-def _split(step: Step) -> list[Axes] | None:
+@rule("meshgrid")
+def _meshgrid(step: Step) -> list[Axes]:
+    axes = [t.axes[0] if t.rank else UNIT for t in step.tensors()]
+    if step.kwargs.get("indexing") == "xy":
+        axes[:2] = axes[1::-1]
+    return [axes] * len(step.outs)
+
+
+@rule("kron")
+def _kron(step: Step) -> list[Axes]:
+    a, b = (t.axes for t in step.tensors()[:2])
+    rank = max(len(a), len(b))
+    pairs = zip([UNIT] * (rank - len(a)) + a, [UNIT] * (rank - len(b)) + b, strict=True)
+    return [[merged(step, list(pair)) for pair in pairs]]
+
+
+@rule("cartesian_prod", "combinations")
+def _cartesian(step: Step) -> list[Axes]:
+    whole = [t.axes[0] for t in step.tensors()]
+    product = [merged(step, whole)] if step.name == "cartesian_prod" else step.fresh(step.outs[0][:1])
+    return [[*product, *step.fresh(step.outs[0][1:])]]
+
+
+@rule(
+    "split", "chunk", "tensor_split", "split_with_sizes", "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes",
+    "hsplit", "vsplit", "dsplit",
+)  # fmt: skip
+def _split(step: Step) -> list[Axes]:
     x = step.tensor()
-    if x is None:
-        return None
-    d = axis_index(step.arg(2, "dim", 0), x.rank)
+    fixed = {"hsplit": min(1, x.rank - 1), "vsplit": 0, "dsplit": 2}.get(step.name)
+    d = step.dim(2, x.rank, 0) if fixed is None else fixed
     whole, sizes = x.axes[d], [s[d] for s in step.outs]
     return [[*x.axes[:d], a, *x.axes[d + 1 :]] for a in _cut(step, x, whole, sizes)]
 
@@ -204,60 +243,71 @@ def _cut(step: Step, x: Tensor, whole: Axis, sizes: list[int]) -> Axes:
             return [Axis(space.scaled(term, 1, n))] * n
         if term.var and not x.constant:
             return [Axis(space.scaled(term, 1, n))] * n
-    joined = [] if x.constant or space.is_data(whole.term) else space.pieces(whole.term)
-    if [t.size for t in joined] == sizes:
-        return [Axis(t) for t in joined]
-    return step.fresh(sizes)
+    ends = list(accumulate(sizes, initial=0))
+    return [taken_from(step, x, whole, first, last) for first, last in pairwise(ends)]
 
 
-@rule("unbind")
-def _unbind(step: Step) -> list[Axes] | None:
+def taken_from(step: Step, x: Tensor, whole: Axis, first: int, last: int, number: bool = False) -> Axis:
+    """Return the axis of entries `first` to `last - 1`; neither data axes nor a bare `number` get new names so.
+
+    The N of `1+N`, what follows bare numbers, is no new name.
+    """
+    space = step.space
+    joint = None if x.constant else space.joint(whole.term, first, last)
+    if (number or space.is_data(whole.term)) and (first, last) != space.after_numbers(whole.term):
+        joint = None  # S+T cut at T, where S is as large?
+    return Axis(joint or space.slice(whole.term, first, last))
+
+
+@rule("glu")
+def _glu(step: Step) -> list[Axes]:
     x = step.tensor()
-    if x is None:
-        return None
-    d = axis_index(step.arg(1, "dim", 0), x.rank)
-    rest = [*x.axes[:d], *x.axes[d + 1 :]]
-    return [rest] * len(step.outs)
+    d = step.dim(1, x.rank, -1)
+    half = _cut(step, x, x.axes[d], [step.outs[0][d]] * 2)[0]
+    return [[*x.axes[:d], half, *x.axes[d + 1 :]]]
 
 
-@rule("select")
-def _select(step: Step) -> list[Axes] | None:
+@rule("unbind", "select")
+def _select(step: Step) -> list[Axes]:
     x = step.tensor()
-    if x is None:
-        return None
-    d = axis_index(step.arg(1, "dim"), x.rank)
-    return [[*x.axes[:d], *x.axes[d + 1 :]]]
+    d = step.dim(1, x.rank, 0)
+    return [[*x.axes[:d], *x.axes[d + 1 :]]] * len(step.outs)
 
 
 @rule("narrow")
-def _narrow(step: Step) -> list[Axes] | None:
+def _narrow(step: Step) -> list[Axes]:
     x = step.tensor()
-    if x is None:
-        return None
-    d, start, length = axis_index(step.arg(1, "dim"), x.rank), step.arg(2, "start"), step.arg(3, "length")
-    if not isinstance(start, int) or not isinstance(length, int):
-        return None
-    return [[*x.axes[:d], sliced(step, x, x.axes[d], start, start + length, 1), *x.axes[d + 1 :]]]
+    d, start, length = step.dim(1, x.rank), step.arg(2, "start"), step.arg(3, "length")
+    new = step.fresh([step.outs[0][d]])[0]
+    if _ints(start, length):
+        new = sliced(step, x, x.axes[d], Slice(start, start + length, 1), spelled(step, length))
+    return [[*x.axes[:d], new, *x.axes[d + 1 :]]]
 
 
-def sliced(step: Step, x: Tensor, axis: Axis, start: Any, stop: Any, stride: Any) -> Axis:
+def sliced(step: Step, x: Tensor, axis: Axis, cut: Slice, number: bool | None) -> Axis:
     """Return the axis of `x[start:stop:stride]`: the same axis, a half of it, or an axis with no name yet.
 
-    A bounded slice of a constant is a new axis even where it is full: a mask of `block_size` rows cut to T.
+    A bounded slice of a constant is a new axis even where it is full: a mask of `block_size` rows cut to T. So is one
+    that is bounded by a `number`, or may be (None): `x[:4]` may happen to be all of x, or half.
     """
-    n = axis.size
-    open_ended = start in (None, 0) and stop is None
+    n, (start, stop, stride) = axis.size, cut
     first, last, by = slice(start, stop, stride).indices(n) if _ints(start, stop, stride) else (0, -1, 0)
     length = len(range(first, last, by)) if by else -1
-    if open_ended and by == 1:
+    if start in (None, 0) and stop is None and by == 1:
         return axis
-    if start == -1 and stop is None and by == 1:
-        return UNIT if n > 1 else step.fresh([1])[0]  # `-1:` or `-n:`
+    if number and (start, stop) in ((-1, None), (None, 1), (0, 1)) and by == 1:
+        return UNIT
+    if number is not False and not (by == 2 and stop is None):  # `1::2` takes every other entry, however many there are
+        whole = length <= 0 or length == n or by != 1
+        return step.fresh([max(length, 0)])[0] if whole else taken_from(step, x, axis, first, last, True)
     if length == n and by == 1 and not x.constant:
         return axis
-    if length >= 0 and 2 * length == n and not x.constant and _half(first, last, by, n):
+    halved = by == 2 or step.space.walk(axis.term).var is None or re.search(r"// ?2\b|half", step.code)
+    if halved and length >= 0 and 2 * length == n and not x.constant and _half(first, last, by, n):
         if not step.space.is_data(axis.term) and not step.space.has_part(axis.term, length):
             return Axis(step.space.scaled(axis.term, 1, 2))
+    if length > 0 and by == 1 and length < n:
+        return taken_from(step, x, axis, first, last)
     return step.fresh([max(length, 0)])[0]
 
 
@@ -269,29 +319,39 @@ def _half(first: int, last: int, by: int, n: int) -> bool:
     return (by == 1 and first in (0, n // 2)) or (by == 2 and first in (0, 1))
 
 
-@rule("roll", "flip", "fliplr", "flipud", "rot90", "tril", "triu")
-def _same_axes(step: Step) -> list[Axes] | None:
-    x = step.tensor()
-    return None if x is None or x.rank != len(step.outs[0]) else [list(x.axes)]
-
-
-@rule("diagonal", "diag", "diag_embed")
-def _diagonal(step: Step) -> list[Axes] | None:
-    x = step.tensor()
-    if x is None or step.name != "diagonal" or step.arg(1, "offset", 0):
-        return None
-    i, j = (axis_index(d, x.rank) for d in (step.arg(2, "dim1", 0), step.arg(3, "dim2", 1)))
+@rule("diagonal", "diag", "diagflat", "diag_embed")
+def _diagonal(step: Step) -> list[Axes]:
+    x, offset = step.tensor(), step.arg(1, "offset", step.kwargs.get("diagonal", 0))
+    if step.name in ("diag", "diagflat", "diag_embed") and len(step.outs[0]) == x.rank + 1:
+        rank = x.rank + 1
+        i, j = (axis_index(d, rank) for d in (step.arg(2, "dim1", -2), step.arg(3, "dim2", -1)))
+        one, two = [x.axes[-1]] * 2 if not offset else step.fresh(step.outs[0][k] for k in (i, j))
+        others = iter(x.axes[:-1])
+        return [[one if k == i else two if k == j else next(others) for k in range(rank)]]
+    last = (-2, -1) if step.name.startswith("linalg") else (0, 1)
+    i, j = (axis_index(d, x.rank) for d in (step.arg(2, "dim1", last[0]), step.arg(3, "dim2", last[1])))
     rest = [a for k, a in enumerate(x.axes) if k not in (i, j)]
-    return [[*rest, step.meet(x.axes[i], x.axes[j]) if x.shape[i] == x.shape[j] else step.fresh(step.outs[0][-1:])[0]]]
+    square = not offset and step.space.same(x.axes[i].term, x.axes[j].term)
+    return [[*rest, x.axes[i] if square else step.fresh(step.outs[0][-1:])[0]]]
 
 
-@rule("pad")
-def _pad(step: Step) -> list[Axes] | None:
-    x, pads = step.tensor(), step.arg(1, "pad")
-    if x is None or not isinstance(pads, tuple):
-        return None
-    axes = list(x.axes)
+@rule("pad", "constant_pad_nd")
+def _pad(step: Step) -> list[Axes]:
+    axes, pads = list(step.tensor().axes), step.arg(1, "pad")
     for k in range(len(pads) // 2):  # pairs, from the last axis on; a shift (1, -1) keeps the size, not the positions
         if pads[2 * k] or pads[2 * k + 1]:
             axes[-1 - k] = step.fresh([step.outs[0][-1 - k]])[0]
     return [axes]
+
+
+# ---------------------------------------------------------------- complex numbers
+
+
+@rule("view_as_real")
+def _view_as_real(step: Step) -> list[Axes]:
+    return [[*step.tensor().axes, Axis(number(2))]]
+
+
+@rule("view_as_complex")
+def _view_as_complex(step: Step) -> list[Axes]:
+    return [list(step.tensor().axes[:-1])]
