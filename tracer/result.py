@@ -243,7 +243,8 @@ class Trace(Sequence[Op]):
         if not isinstance(other, Trace):
             text = "diff compares with another trace, t.diff(u); this is of type {kind}."
             raise TypeError(say(text, kind=type(other).__name__))
-        return Diff(self._data.ops, other._data.ops, names)
+        a, b = ((*data.ops, data.failed) if data.failed else data.ops for data in (self._data, other._data))
+        return Diff(a, b, names)
 
     # ------------------------------------------------------------ what it costs
 

@@ -490,8 +490,10 @@ def _new_unit(step: Step, j: int, out: list[Axis | None], written: Written) -> A
             return Axis(space.fresh(1))
         if pair is not None and pair[0 if first else 1].size == 1:
             unit, rest = pair if first else pair[::-1]
-            out[near] = Axis(rest, axis.origin, axis.soft) if written[j] else Axis(space.fresh(axis.size))
-            return Axis(unit) if written[j] else Axis(space.fresh(1))
+            other = written[j] in space.sizes.keys() | space.seen.keys() and written[j] != space.name(unit)
+            clear = written[j] and not other  # `view(B, -1, T, C)` at T = H = 1: no H and D
+            out[near] = Axis(rest, axis.origin, axis.soft) if clear else Axis(space.fresh(axis.size))
+            return Axis(unit) if clear else Axis(space.fresh(1))
         if len(whole.atoms) == 1 and isinstance(whole.atoms[0], Var) and axis.size != 1:
             parts = [space.fresh(1), space.fresh(axis.size)]
             space.split(whole, parts if first else parts[::-1])
