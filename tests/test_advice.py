@@ -511,6 +511,7 @@ RUNS: list[tuple[str, list[str], str, str, str]] = [
      "nn.LSTM(21, 21)(x)[0] + x"),
     ("values and places", ["x: B T C"], "x - x.max(-1, keepdim=True)", "call amax",
      "x - x.amax(-1, keepdim=True), x - x.max(-1, keepdim=True).values"),
+    ("results by name", ["x: B T C"], "x + {'logits': x}", "out['logits']", "x + {'logits': x}['logits']"),
     ("root of many", ["x: B T C"], "math.sqrt(x)", "torch.sqrt(", "torch.sqrt(x)"),
     ("shape as a size", ["x: B T C"], "x.view(2, 5, x.shape)", "x.shape[-1]",
      "x.view(2, 5, x.shape[-1]), x.view(*x.shape)"),
@@ -634,9 +635,13 @@ def test_the_words_of_torch_raised_by_the_user_are_left_alone() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             raise ValueError(f"{x.shape[-1]} must be divisible by num_heads")
 
-    with pytest.raises(ValueError, match="divisible") as caught:
-        tracer.trace(Own(), torch.zeros(2, 5))
-    assert not hasattr(caught.value, "__notes__")
+    def own(x: torch.Tensor) -> None:
+        raise TypeError('can only concatenate tuple (not "Tensor") to tuple', x.shape)
+
+    for f in (Own(), own):
+        with pytest.raises((TypeError, ValueError)) as caught:
+            tracer.trace(f, torch.zeros(2, 5))
+        assert not hasattr(caught.value, "__notes__")
 
 
 def test_a_block_says_the_same_as_a_call() -> None:

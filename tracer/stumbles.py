@@ -27,6 +27,7 @@ _CALL = re.compile(
 _EINOPS = re.compile(r"^ ?Error while processing (?:\w+-reduction|\w+) pattern")
 _LAYER = re.compile(r"must be divisible by num_heads|must be equal to input_size|Expected hidden size")
 
+_OWN = re.compile(r"\b(?:raise|assert)\b")  # the words are the user's then, whatever they are
 _SIGNS = {"+": "add", "-": "sub", "*": "mul", "/": "div", "@": "matmul", "**": "pow", "+=": "add", "*=": "mul"}
 _CUTS = ("unbind", "split", "chunk", "split_with_sizes", "tensor_split")
 _WHAT = re.compile(r"=\s*([A-Za-z_]\w*)\.(?:shape|size\(\))|([A-Za-z_]\w*)\.(?:shape\[|size\()")
@@ -46,7 +47,7 @@ def stumble(
     message = str(error)
     name = _name(message, traceback)
     found = _users_line(traceback)
-    if not name or found is None:
+    if not name or found is None or _OWN.search(found[1].code):
         return None
     frame, source = found
     tensors = [ref(t, variable) for variable, t in _tensors(frame, source.code)]

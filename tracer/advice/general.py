@@ -149,6 +149,14 @@ _INSTEAD = {
         N_("torch.tensor([...]) makes one of numbers, torch.stack([...]) one of tensors."),
     ),
     "int": (N_("a tensor is needed here, and this is a number."), N_("for plain numbers: n ** 0.5, or math.sqrt(n).")),
+    "dict": (
+        N_("a tensor is needed here, and this is a dict, several results by name."),
+        N_("take one by its name, as in out['logits']."),
+    ),
+    "str": (
+        N_("a tensor is needed here, and this is a text."),
+        N_("leave out the quotes, or make it a number: float(s)."),
+    ),
     "max": (
         N_("a tensor is needed here, and these are two: along an axis {found} gives the values and their places."),
         N_("write .values behind the call, or call a{found}, which gives the values alone."),
