@@ -59,7 +59,7 @@ def regroup(step: Step, old: Axes, new: tuple[int, ...], written: Written, *, co
                 groups[k] = [(groups[k][0][0], step.space.fresh(new[k]))]
     for i in hiding:
         _hide(step, i, groups, new, written)
-    for j in _unclear(new, groups, written, hiding):
+    for j in _unclear(new, groups, written, hiding) | _numbered(groups, written):
         groups[j] = [(groups[j][0][0], step.space.fresh(new[j]))]
     out = [_axis(step, old, groups[j]) if j in groups else None for j in range(len(new))]
     for j in range(len(new)):
@@ -76,6 +76,16 @@ def _is_width(step: Step, old: Axes, group: list[Unit]) -> bool:
     term = step.space.product(t for _, t in group)
     (place, *rest) = {p[0] for p, _ in group}
     return not rest and not step.space.is_data(term) and bool(term.atoms) and term.size == old[place].size
+
+
+def _numbered(groups: dict[int, list[Unit]], written: Written) -> set[int]:
+    """Return what is in doubt where a number stands in a product and no number in the axis: `2 * M` is no (D M)."""
+    found: set[int] = set()
+    for j, group in groups.items():
+        numbers = {int(f) for f in (written[j] or "").split("*") if f.strip().isdigit()}
+        if "*" in (written[j] or "") and len(group) > 1 and numbers - {t.num if t.atoms else t.size for _, t in group}:
+            found |= {j, *(k for k in groups if written[k] == "-1")}
+    return found
 
 
 def _unclear(new: tuple[int, ...], groups: dict[int, list[Unit]], written: Written, hiding: set[int]) -> set[int]:
