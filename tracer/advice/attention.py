@@ -16,6 +16,7 @@ from .words import (
     code_of,
     cut,
     fitting,
+    heads_back,
     heads_behind,
     is_whole,
     join,
@@ -240,18 +241,11 @@ def _broadcast_repair(a: TensorInfo, b: TensorInfo, at: int) -> str:
     for table, other in ((small, large), (large, small)):
         if repair := _table_repair(table, other, at):
             return repair
-    if mixed := [x for x in (a, b) if _joins_data(x.axes[at])]:
-        text = N_("{x} has positions joined with features, {axis}: bring the heads back behind the positions first.")
-        return say(text, x=who(mixed[0], N_("one of them")), axis=mixed[0].axes[at])
+    if mixed := heads_back(a, at) or heads_back(b, at):
+        return mixed
     if rank(a) == rank(b) and at == -1 and not {a.axes[-1], b.axes[-1]} & DATA:
         return say("bring one to the width of the other with a linear layer before they meet.")
     return ""
-
-
-def _joins_data(axis: str) -> bool:
-    """Tell whether an axis was joined of positions and features, `(T D)`, as where the transpose back was forgotten."""
-    names = set(axis.strip("()").split())
-    return axis.startswith("(") and bool(names & {"T", "S"}) and bool(names & {"C", "D"})
 
 
 def _table_repair(table: TensorInfo, other: TensorInfo, at: int) -> str:

@@ -7,7 +7,20 @@ from ..naming import DATA
 from ..records import TensorInfo
 from ..speech import N_, say
 from .core import Case, Finding, kind, mistakes
-from .words import alike, axis_of, clash, code_of, heads_behind, is_whole, join, rank, swap_last_two, unmoved, who
+from .words import (
+    alike,
+    axis_of,
+    clash,
+    code_of,
+    heads_back,
+    heads_behind,
+    is_whole,
+    join,
+    rank,
+    swap_last_two,
+    unmoved,
+    who,
+)
 
 __all__ = ["leading_repair"]
 
@@ -165,7 +178,7 @@ def _made_for(case: Case) -> Finding | None:
 def _width(case: Case, what: str, wanted: int, make: str, **values: Any) -> Finding:
     """Add the repair of a last axis that is not the one a layer was made for."""
     x = case.inputs[0]
-    repair = join(x, wanted)
+    repair = join(x, wanted) or heads_back(x, -1)
     moved = [i for i in reversed(range(rank(x) - 1)) if x.shape[i] == wanted]
     if not repair and moved:
         repair = N_("bring {a} to the end: {c}.transpose({i}, -1).")
