@@ -12,6 +12,7 @@ from math import prod
 from typing import Any, Literal, NamedTuple
 
 from .records import Op, Ref, Slice, TensorInfo
+from .speech import say
 
 __all__ = [
     "By",
@@ -416,6 +417,13 @@ class Peak(NamedTuple):
 
     bytes: int
     op: Op | None
+
+    def __str__(self) -> str:
+        if self.op is None:
+            return say("{bytes} bytes", bytes=self.bytes)
+        return say(
+            "{bytes} bytes at operation {index}, {name}", bytes=self.bytes, index=self.op.index, name=self.op.name
+        )
 
 
 def peak(ops: Sequence[Op], returned: Iterable[int] | None = None) -> Peak:
