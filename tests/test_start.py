@@ -70,7 +70,7 @@ class World:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         root = folder / "a project"
         (root / "notebooks").mkdir(parents=True)
-        (root / "pyproject.toml").write_text("[project]\n")
+        (root / "pyproject.toml").write_text('[project.optional-dependencies]\npretrained = ["g2p-en>=2.1"]\n')
         (root / "constraints.txt").write_text("# versions\ntorch==2.13.0\n")
         self.place, self.state = start.Place(str(root)), folder / "state.json"
         plan = {"pip": [], "venvs": 0, "answers": [], "broken": 0, "no_venv_module": 0, "pid": 0}
@@ -198,6 +198,17 @@ def test_a_changed_dependency_file_installs_again(world: World, name: str) -> No
     world.ready()
     world.ready()
     assert (world.venvs, len(world.pip)) == (1, 2)
+
+
+def test_weights_are_installed_without_what_their_packages_depend_on(world: World) -> None:
+    world.ready("lab", "test", "pretrained")
+    constraints = str(Path(world.place.root) / "constraints.txt")
+    assert world.pip == [
+        ["--editable", f"{world.place.root}[lab,test]", "--constraint", constraints],
+        ["--no-deps", "--constraint", constraints, "g2p-en>=2.1"],
+    ]
+    world.ready("lab")
+    assert len(world.pip) == 2
 
 
 def test_extras_add_up(world: World) -> None:
@@ -491,6 +502,7 @@ def test_test_passes_its_arguments_on_to_pytest(world: World, handed: list[Any])
     assert {name: one.environment.get(name) for name in wanted} == wanted
     assert "PYTHONPATH" not in one.environment
     assert world.pip[0][1].endswith("[lab,test]")
+    assert world.pip[1][0] == "--no-deps"
 
 
 def test_lab_serves_the_notebooks_and_asks_nothing(world: World, handed: list[Any]) -> None:

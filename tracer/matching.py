@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import pairwise
+from math import isclose
 from typing import Any, Literal
 
 from .records import Op, TensorInfo
@@ -19,7 +20,7 @@ from .speech import say, say_count
 __all__ = ["Change", "Difference", "Kind", "compare", "family"]
 
 Kind = Literal["added", "gone", "changed", "moved"]
-Difference = Literal["operation", "names", "sizes", "dtype", "memory", "arguments", "operands"]
+Difference = Literal["operation", "names", "sizes", "dtype", "memory", "arguments", "operands", "error"]
 Pair = tuple[int, int]
 
 
@@ -31,7 +32,8 @@ class Change:
     place in the order; `differs` may name more). `mine` and `theirs` are the two operations, None where a run lacks it.
     `tensors` are the tensors to hold side by side: what the step made in either run; where a run lacks the step, the
     tensor that it goes on with instead (None where that is not known). `operands` names what either
-    works on, where they differ in that.
+    works on, where they differ in that. `for_twin`: a view that one run lacks, and needs not, since what works on it is
+    said in another way there (`einsum` for `q @ k.mT`).
     """
 
     kind: Kind
@@ -40,6 +42,7 @@ class Change:
     differs: tuple[Difference, ...] = ()
     tensors: tuple[TensorInfo | None, TensorInfo | None] = (None, None)
     operands: tuple[str, str] = ("", "")
+    for_twin: bool = False
 
     @property
     def slight(self) -> bool:
@@ -47,7 +50,7 @@ class Change:
         if self.mine and self.theirs:
             twins = family(self.mine.name) == family(self.theirs.name)
             return twins and not set(self.differs) - {"operation", "memory"}
-        return any(op.name in _COPIES for op in (self.mine, self.theirs) if op)
+        return self.for_twin or any(op.name in _COPIES for op in (self.mine, self.theirs) if op)
 
     @property
     def module(self) -> str:
@@ -60,7 +63,7 @@ _COPIES = {"contiguous", "clone", "detach", "to", "type", "bool", "float", "half
 _FAMILIES = (
     ("view", "reshape", "unflatten", "flatten", "view_as", "reshape_as"),
     ("transpose", "permute", "swapaxes", "swapdims", "movedim", "moveaxis", "mT", "T", "t"),
-    ("matmul", "mm", "bmm", "mv"),
+    ("matmul", "mm", "bmm", "mv", "einsum"),
     ("split", "chunk", "tensor_split", "unbind"),
     ("div", "mul", "true_divide"),
     ("masked_fill", "where"),
@@ -210,15 +213,17 @@ def _likeness(a: _Run, b: _Run, i: int, j: int) -> int:
     """Say how much two steps are one and the same; 0 where they are not.
 
     Another operation is another step. So is one of another module, where one run has both (`ln_2` of a block does not
-    stand for its `ln_1`), unless one of the two lies in the other.
+    stand for its `ln_1`), unless one of the two lies in the other, or both are numbered members of one list.
     """
     mine, theirs = a.ops[i], b.ops[j]
     if a.families[i] != b.families[j] or (mine.parent is None) != (theirs.parent is None):
         return 0
+    if bool(mine.outputs) != bool(theirs.outputs) and _ranks(a.ins[i]) != _ranks(b.ins[j]):
+        return 0  # of a step that raised only the operands are known
     same_module = mine.module == theirs.module
     if not same_module and (mine.module in b.modules or theirs.module in a.modules):
         shorter, longer = sorted((mine.module, theirs.module), key=len)
-        if shorter and not longer.startswith(f"{shorter}."):
+        if shorter and not longer.startswith(f"{shorter}.") and not _same_list(shorter, longer):
             return 0
     return (
         4
@@ -230,6 +235,16 @@ def _likeness(a: _Run, b: _Run, i: int, j: int) -> int:
         + 2 * same_module
         + 2 * (a.places[i] == b.places[j])
     )
+
+
+def _ranks(tensors: Sequence[tuple[str, ...]]) -> list[int]:
+    return [len(axes) for axes in tensors]
+
+
+def _same_list(a: str, b: str) -> bool:
+    """Say whether two modules are members of one list, such as `net.1` and `net.2`: what is inserted moves numbers."""
+    stems, numbers = zip(*(path.rpartition(".")[::2] for path in (a, b)), strict=True)
+    return len(set(stems)) == 1 and all(number.isdigit() for number in numbers)
 
 
 # ---------------------------------------------------------------- out of order
@@ -290,11 +305,12 @@ def _changes(a: _Run, b: _Run, partner: dict[int, int], moved: dict[int, int]) -
             if j not in back:
                 theirs = b.ops[j]
                 out = theirs.outputs[0] if theirs.outputs else None
-                yield Change("added", None, theirs, (), (columns.of(j), out))
+                yield Change("added", None, theirs, (), (columns.of(j), out), for_twin=columns.for_twin(j))
 
     for i, mine in enumerate(a.ops):
         if i not in partner:
-            yield Change("gone", mine, None, (), (mine.outputs[0] if mine.outputs else None, rows.of(i)))
+            out = mine.outputs[0] if mine.outputs else None
+            yield Change("gone", mine, None, (), (out, rows.of(i)), for_twin=rows.for_twin(i))
             continue
         j = partner[i]
         if i not in moved:
@@ -302,7 +318,12 @@ def _changes(a: _Run, b: _Run, partner: dict[int, int], moved: dict[int, int]) -
             at = max(at, j + 1)
         theirs = b.ops[j]
         operands = _other_operands(a, b, i, j, partner, back)
-        differs = _differs(mine, theirs, operands is not None)
+        outside = [
+            pair
+            for *pair, x, y in zip(mine.inputs, theirs.inputs, a.sources[i], b.sources[j], strict=False)
+            if x is None or y is None
+        ]  # what a step made was compared there
+        differs = _differs(mine, theirs, outside, operands is not None)
         if differs or i in moved:
             kind: Kind = "moved" if i in moved else "changed"
             yield Change(kind, mine, theirs, differs, _side_by_side(mine, theirs), operands or ("", ""))
@@ -314,6 +335,22 @@ class _Facing:
 
     def __init__(self, run: _Run, other: _Run, partner: dict[int, int]) -> None:
         self.run, self.other, self.partner = run, other, partner
+        self.takers: dict[int, list[int]] = {}
+        for i, sources in enumerate(run.sources):
+            for source in sources:
+                if source:
+                    self.takers.setdefault(source[0], []).append(i)
+
+    def for_twin(self, i: int) -> bool:
+        """Say whether a step is a view for steps alone that the other run says in another way, to the same result."""
+        takers = self.takers.get(i, [])
+        return self.run.ops[i].memory == "view" and bool(takers) and all(map(self._reworded, takers))
+
+    def _reworded(self, i: int) -> bool:
+        if i not in self.partner:
+            return False
+        j = self.partner[i]
+        return self.run.ops[i].name != self.other.ops[j].name and self.run.outs[i] == self.other.outs[j]
 
     def of(self, i: int) -> TensorInfo | None:
         """Return it where the other run has the step that made the first input, or knows the input by name."""
@@ -328,9 +365,11 @@ class _Facing:
 
 def _side_by_side(mine: Op, theirs: Op) -> tuple[TensorInfo | None, TensorInfo | None]:
     """Return the first outputs that differ in names or sizes, else the first of each."""
+    if not mine.outputs or not theirs.outputs:
+        return next(iter(mine.outputs), None), next(iter(theirs.outputs), None)
     both = list(zip(mine.outputs, theirs.outputs, strict=False))
     other = [pair for pair in both if _other_names(*pair) or pair[0].shape != pair[1].shape]
-    return (other or both)[0] if both else (None, None)
+    return (other or both)[0]
 
 
 def _other_names(a: TensorInfo, b: TensorInfo) -> bool:
@@ -338,11 +377,17 @@ def _other_names(a: TensorInfo, b: TensorInfo) -> bool:
     return len(a.axes) != len(b.axes) or any(x != y and "?" not in (x, y) for x, y in zip(a.axes, b.axes, strict=True))
 
 
-def _differs(mine: Op, theirs: Op, operands: bool) -> tuple[Difference, ...]:
-    """Return in what two steps that belong together differ. Code, variables and devices may be others."""
-    tensors = list(zip(mine.outputs + mine.inputs, theirs.outputs + theirs.inputs, strict=False))
-    sizes = len(mine.outputs) != len(theirs.outputs) or any(x.shape != y.shape for x, y in tensors)
+def _differs(mine: Op, theirs: Op, outside: Sequence[Sequence[TensorInfo]], operands: bool) -> tuple[Difference, ...]:
+    """Return in what two steps that belong together differ; `outside` are their inputs that no step made.
+
+    Code, variables and devices may be others.
+    """
+    tensors = [*zip(mine.outputs, theirs.outputs, strict=False), *outside]
+    raised = bool(mine.outputs) != bool(theirs.outputs)
+    sizes = any(x.shape != y.shape for x, y in tensors) or (len(mine.outputs) != len(theirs.outputs) and not raised)
+    resized = any(x.shape != y.shape for x, y in zip(mine.inputs, theirs.inputs, strict=False))
     found: dict[Difference, bool] = {
+        "error": raised,
         "operation": mine.name != theirs.name,
         "names": any(_other_names(x, y) for x, y in tensors),
         "sizes": sizes,
@@ -351,7 +396,7 @@ def _differs(mine: Op, theirs: Op, operands: bool) -> tuple[Difference, ...]:
             x.memory != y.memory and None not in (x.memory, y.memory)
             for x, y in zip(mine.outputs, theirs.outputs, strict=False)
         ),
-        "arguments": mine.name == theirs.name and _arguments(mine, sizes) != _arguments(theirs, sizes),
+        "arguments": _other_arguments(mine, theirs, sizes or resized),
         "operands": operands,
     }
     return tuple(what for what, so in found.items() if so)
@@ -366,6 +411,23 @@ _TAKES_SIZES = {
     *("new_zeros", "new_ones", "new_full", "new_empty", "as_strided", "fold", "div", "mul"),
 }
 """Operations whose bare numbers follow from sizes: where sizes differ, other numbers say nothing more."""
+
+
+def _other_arguments(mine: Op, theirs: Op, sizes: bool) -> bool:
+    """Say whether arguments differ: of one operation, or factors of a product and a division that do not agree."""
+    if mine.name == theirs.name:
+        return _arguments(mine, sizes) != _arguments(theirs, sizes)
+    if family(mine.name) != "div" or family(theirs.name) != "div":
+        return False
+    if sizes:
+        return False
+    if "mul" not in (mine.name.rstrip("_"), theirs.name.rstrip("_")):
+        return mine.args != theirs.args
+    try:
+        ((x,), (y,)) = ([float(arg) for arg in op.args] for op in (mine, theirs))
+    except (TypeError, ValueError):
+        return True
+    return not isclose(x * y, 1, rel_tol=1e-6)
 
 
 def _arguments(op: Op, sizes: bool) -> tuple[Any, ...]:

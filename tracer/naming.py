@@ -27,13 +27,15 @@ __all__ = [
     "size_of",
 ]
 
-POSITIONS = frozenset("TSNXYL")
+POSITIONS = frozenset("TSNXYL") | {"Y/P", "X/P"}
 DATA = POSITIONS | {"B"}
 """Axes that only data can have: which example, which position."""
 FEATURES = ("C", "H", "D", "G", "M", "V", "E", "D_k", "D_v")
 """Axes that a parameter may get from its size alone, where the size leaves no tie."""
 NARROW = frozenset("HDGE") | {"D_k", "D_v"}
 """Those that are small enough to be met by chance: they need a role as well as a size."""
+_PATCHED = ("Y", "X", "N")
+"""axes of an image that is cut into patches: Y is (Y/P P), X is (X/P P), N is (Y/P X/P)"""
 
 
 class Sym:
@@ -116,7 +118,7 @@ class Space:
         self.seen: dict[str, int] = {}
         """Sizes of the symbols met so far that were not declared: B, T, S; the latest where one changes."""
         self._syms: dict[tuple[str, int], Sym] = {}
-        self._split: dict[str, tuple[str, str]] = {}  # C -> (H, D), H -> (G, H/G), only where the sizes agree
+        self._split: dict[str, tuple[str, str]] = {}  # C -> (H, D), Y -> (Y/P, P), only where the sizes agree
         self._equations: list[tuple[Term, Term]] = []
         self._options: dict[int, tuple[Term, ...]] = {}
         self._open: list[Var] = []  # axes of parameters, named at the end by their only option
@@ -134,6 +136,10 @@ class Space:
         if {"G", "H"} <= known.keys() and 1 < known["G"] < known["H"] and known["H"] % known["G"] == 0:
             self._split["H"] = ("G", "H/G")
             known["H/G"] = known["H"] // known["G"]
+        for edge, patches in (("Y", "Y/P"), ("X", "X/P")):  # an image cut into patches of P x P
+            if {edge, "P"} <= known.keys() and known["P"] and known[edge] % known["P"] == 0:
+                self._split[edge] = (patches, "P")
+                known[patches] = known[edge] // known["P"]
         if {"Y/P", "X/P"} <= known.keys():
             self._split["N"] = ("Y/P", "X/P")
             known["N"] = known["Y/P"] * known["X/P"]
@@ -364,7 +370,13 @@ class Space:
         atoms: list[Atom] = []
         for a in term.atoms:
             pair = self._relation(a) if type(a) is Sym else None
-            atoms += [b for p in pair for b in self.expand(self.sym(p, self.sizes[p])).atoms] if pair else [a]
+            parts = [b for p in pair for b in self.expand(self.sym(p, self.sizes[p])).atoms] if pair else [a]
+            # An image of one row of patches is as high as a patch: there Y is P. H = 1 does not make C the same as D.
+            atoms += (
+                parts
+                if a.size == 1 or type(a) is not Sym or a.name not in _PATCHED
+                else [b for b in parts if b.size > 1]
+            )
         return Term(term.num, term.den, tuple(atoms))
 
     def split_of(self, name: str) -> tuple[str, str] | None:

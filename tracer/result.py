@@ -237,7 +237,8 @@ class Trace(Sequence[Op]):
             d = yours.diff(reference, names=("yours", "reference"))
             print(d.sentence)
         """
-        return Diff(self._data.ops, other._data.ops, names)
+        a, b = ((*data.ops, data.failed) if data.failed else data.ops for data in (self._data, other._data))
+        return Diff(a, b, names)
 
     # ------------------------------------------------------------ what it costs
 

@@ -157,7 +157,7 @@ def test_dropout_works_in_training_alone():
 def test_sizes_and_axes():
     attn = Attention(21, 3, block_size=5)
     assert attn.sizes == {"C": 21, "H": 3, "D": 7}
-    assert set(attn.axes) == {"x", *attn.state_dict()}
+    assert set(attn.axes) == {"x", "cache.k", "cache.v", *attn.state_dict()}
 
 
 def test_heads_that_do_not_divide():

@@ -3,13 +3,32 @@
 Kept apart so that the files which a student reads hold the computation alone.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from numbers import Integral
 
 import torch
 from torch import Tensor
 
-__all__ = ["check_batch", "check_choice", "check_heads", "check_length", "check_positive", "check_tokens"]
+__all__ = [
+    "check_batch",
+    "check_choice",
+    "check_even",
+    "check_groups",
+    "check_heads",
+    "check_image_targets",
+    "check_images",
+    "check_inputs",
+    "check_length",
+    "check_mask",
+    "check_pair",
+    "check_positions",
+    "check_positive",
+    "check_residual",
+    "check_segments",
+    "check_source",
+    "check_source_ids",
+    "check_tokens",
+]
 
 
 def check_positive(**sizes: int) -> None:
@@ -39,23 +58,101 @@ def check_heads(n_embd: int, n_head: int) -> None:
         )
 
 
-def check_length(T: int, block_size: int) -> None:
-    """Raise ValueError if there are more positions than the model was built for."""
-    if T > block_size:
+def check_groups(n_head: int, n_kv_head: int) -> None:
+    """Raise ValueError unless the H query heads share the G key/value heads evenly."""
+    check_positive(n_kv_head=n_kv_head)
+    if n_head % n_kv_head:
+        fitting = ", ".join(str(G) for G in range(1, n_head + 1) if n_head % G == 0)
         raise ValueError(
-            f"T={T} positions, but block_size={block_size}: the mask and the position embeddings have no row beyond "
-            f"it. Keep the last {block_size} positions, [:, -{block_size}:], or build with a larger block_size."
+            f"n_kv_head={n_kv_head} does not divide n_head={n_head}: each key/value head serves H / G query heads. "
+            f"With n_head={n_head}, n_kv_head can be {fitting}."
         )
 
 
-def check_batch(idx: Tensor, targets: Tensor | None, vocab_size: int, block_size: int) -> None:
+def check_source(d_source: int | None, causal: bool, block_size: int | None) -> None:
+    """Raise ValueError for a causal mask over another sequence, or one that is stored and never used."""
+    if d_source is not None:
+        check_positive(d_source=d_source)
+        if causal:
+            raise ValueError(
+                f"d_source={d_source} with a causal mask: positions of the source are not earlier or later than those "
+                "of x. Give causal=False."
+            )
+    if block_size is not None and not causal:
+        raise ValueError(f"block_size={block_size} is the size of a causal mask, but causal=False. Leave one out.")
+
+
+def check_inputs(x: Tensor, source: Tensor | None, *, C_in: int, C_source: int | None) -> None:
+    """Raise ValueError unless x is `[B, T, C]`, and a source `[B, S, C_s]` is given just where the layer has one."""
+    _check_width("x", x, C_in)
+    if source is None:
+        if C_source is not None:
+            raise ValueError("source is missing: this layer takes keys and values from it. Give source [B, S, C_s].")
+        return
+    if C_source is None:
+        raise ValueError(
+            "source is given, but this layer takes q, k and v all from x. Build it with d_source=source.shape[-1] and "
+            "causal=False for cross-attention."
+        )
+    _check_width("source", source, C_source)
+    if source.shape[0] != x.shape[0]:
+        raise ValueError(
+            f"source is {list(source.shape)} and x is {list(x.shape)}: each row of x has its own source, so the first "
+            "axis B is the same in both."
+        )
+
+
+def _check_width(name: str, x: Tensor, width: int) -> None:
+    if x.dim() != 3 or x.shape[-1] != width:
+        raise ValueError(
+            f"{name} is {list(x.shape)}, but the layer takes three axes, batch, positions and {width} features."
+        )
+
+
+def check_mask(name: str, mask: Tensor, shapes: Sequence[tuple[int, ...]]) -> None:
+    """Raise TypeError unless a mask is of True and False, ValueError unless it has one of `shapes`."""
+    if mask.dtype != torch.bool:
+        raise TypeError(
+            f"{name} holds {mask.dtype}, but a mask is True where there is something to see. Use {name}.bool() for one "
+            "of 1 and 0, and == 0 for one of 0 and -inf."
+        )
+    if tuple(mask.shape) not in shapes:
+        fitting = " or ".join(str(list(shape)) for shape in dict.fromkeys(shapes))
+        raise ValueError(f"{name} is {list(mask.shape)}, but here it has to be {fitting}.")
+
+
+def check_residual(part: Tensor, x: Tensor) -> Tensor:
+    """Return `part` if it can be added to the stream x position by position; raise ValueError otherwise.
+
+    Addition alone would let `[B, T, 1]` pass, by broadcasting.
+    """
+    if part.shape != x.shape:
+        raise ValueError(
+            f"a part of the block returned {list(part.shape)}, but the residual stream is {list(x.shape)}: what is "
+            "added to the stream has its shape. Give the part a last layer that maps back to C features."
+        )
+    return part
+
+
+def check_length(T: int, block_size: int | None) -> None:
+    """Raise ValueError if there are more positions than the model was built for; None: for any number."""
+    if block_size is not None and T > block_size:
+        raise ValueError(
+            f"T={T} positions, but block_size={block_size}: the model was built for no more than that. "
+            f"Keep the last {block_size} positions, [:, -{block_size}:], or build with a larger block_size."
+        )
+
+
+def check_batch(
+    idx: Tensor, targets: Tensor | None, vocab_size: int, block_size: int | None = None, past: int = 0
+) -> None:
     """Raise unless the model has a row for every id and position of `idx`, and `targets` fits `idx`.
 
     TypeError: no tensor, or not of whole numbers. ValueError: a shape that does not fit. IndexError: an id outside
     0..V-1; in `targets` -1 is allowed too.
     """
     check_tokens(idx)
-    check_length(idx.shape[1], block_size)
+    check_length(past + idx.shape[1], block_size)
     _check_ids("idx", idx, vocab_size)
     if targets is None:
         return
@@ -70,25 +167,52 @@ def check_batch(idx: Tensor, targets: Tensor | None, vocab_size: int, block_size
     _check_ids("targets", targets, vocab_size, lowest=-1)
 
 
-def check_tokens(idx: Tensor) -> None:
-    """Raise TypeError or ValueError unless `idx` is a tensor of whole numbers `[B, T]` with T of at least 1."""
+def check_pair(src: Tensor, idx: Tensor) -> None:
+    """Raise ValueError unless each row of `idx` has a source of its own."""
+    if len(src) != len(idx):
+        raise ValueError(f"src has {len(src)} rows and idx {len(idx)}: each row of idx has its own source.")
+
+
+def check_source_ids(src: Tensor, padding: Tensor | None, vocab_size: int, block_size: int | None = None) -> None:
+    """Raise unless an encoder has a row for every id of `src` `[B, S]`, and `padding` says for each if it is a token.
+
+    TypeError, ValueError, IndexError as in `check_batch`.
+    """
+    check_tokens(src, "src", "S")
+    check_length(src.shape[1], block_size)
+    _check_ids("src", src, vocab_size)
+    if padding is not None:
+        check_mask("src_padding", padding, [tuple(src.shape)])
+
+
+def check_tokens(idx: Tensor, name: str = "idx", axis: str = "T") -> None:
+    """Raise TypeError or ValueError unless `idx` is a tensor of whole numbers `[B, T]` with T of at least 1.
+
+    `name` and `axis` are what the caller calls it and its positions.
+    """
     if not isinstance(idx, Tensor):
-        raise TypeError(f"idx is a {type(idx).__name__}, but the model takes a tensor [B, T]. Use torch.tensor(idx).")
+        raise TypeError(
+            f"{name} is a {type(idx).__name__}, but the model takes a tensor [B, {axis}]. Use torch.tensor({name})."
+        )
     if idx.dtype not in (torch.int64, torch.int32):
         raise TypeError(
-            f"idx holds {idx.dtype}, but a token id is a row number of the embedding table: use idx.long() if the "
-            f"numbers are whole. Vectors [B, T, C] that are embedded already go into a Block, not into a GPT."
+            f"{name} holds {idx.dtype}, but a token id is a row number of the embedding table: use {name}.long() if "
+            f"the numbers are whole. Vectors [B, {axis}, C] that are embedded already go into a Block, not into a GPT."
         )
     shape = list(idx.shape)
     if len(shape) == 1:
-        raise ValueError(f"idx is {shape}, without a batch axis; the model takes [B, T]. Use idx.unsqueeze(0).")
+        raise ValueError(
+            f"{name} is {shape}, without a batch axis; the model takes [B, {axis}]. Use {name}.unsqueeze(0)."
+        )
     if len(shape) != 2:
-        raise ValueError(f"idx is {shape}, with {len(shape)} axes; the model takes [B, T], one sequence in each row.")
+        raise ValueError(
+            f"{name} is {shape}, with {len(shape)} axes; the model takes [B, {axis}], one sequence in each row."
+        )
     if shape[1] == 0:
-        raise ValueError(f"idx is {shape}: T=0, so there is no token to go on. Give at least one in each row.")
+        raise ValueError(f"{name} is {shape}: {axis}=0, so there is no token to go on. Give at least one in each row.")
 
 
-def _check_ids(name: str, ids: Tensor, vocab_size: int, lowest: int = 0) -> None:
+def _check_ids(name: str, ids: Tensor, vocab_size: int, lowest: int = 0, count: str = "V") -> None:
     """Raise IndexError naming the first id outside lowest..V-1; pass where the numbers cannot be looked at.
 
     Without it a GPU stops with a device-side assert that names neither id nor line, and the process must be
@@ -107,8 +231,8 @@ def _check_ids(name: str, ids: Tensor, vocab_size: int, lowest: int = 0) -> None
         wrong = int(ids[b, t])
     also = ", and -1 marks a position that the loss leaves out" if lowest == -1 else ""
     raise IndexError(
-        f"{name}[{b}, {t}] is {wrong}, but V={vocab_size}: ids run from 0 to {vocab_size - 1}{also}. "
-        f"Use the tokenizer that belongs to the model, or build it with a larger vocab_size."
+        f"{name}[{b}, {t}] is {wrong}, but {count}={vocab_size}: ids run from 0 to {vocab_size - 1}{also}. "
+        "Use the tokenizer that belongs to the model, or build it with a larger vocab_size."
     )
 
 
@@ -120,3 +244,46 @@ def _readable(ids: Tensor) -> bool:
         and not torch._C._are_functorch_transforms_active()
         and not (ids.is_cuda and torch.cuda.is_current_stream_capturing())
     )
+
+
+def check_even(name: str, size: int) -> None:
+    """Raise ValueError unless a width splits into pairs."""
+    check_positive(**{name: size})
+    if size % 2:
+        raise ValueError(f"{name}={size} is odd, but a sine and a cosine, or two turned features, go in pairs.")
+
+
+def check_positions(positions: Tensor, x: Tensor) -> None:
+    """Raise ValueError unless positions are `[T]` or `[B, T]` for x `[B, H, T, D]`."""
+    B, _, T, _ = x.shape
+    if tuple(positions.shape) not in ((T,), (B, T), (1, T)):
+        raise ValueError(
+            f"positions are {list(positions.shape)}, but x is {list(x.shape)}: give one number for each of the "
+            f"T={T} positions, [{T}] or [{B}, {T}]."
+        )
+
+
+def check_segments(segments: Tensor, idx: Tensor, n_segment: int) -> None:
+    """Raise unless each token of `idx` `[B, T]` has a segment from 0 to n_segment - 1."""
+    if segments.shape != idx.shape:
+        raise ValueError(f"segments is {list(segments.shape)}, but idx is {list(idx.shape)}: each token has one.")
+    _check_ids("segments", segments, n_segment, count="n_segment")
+
+
+def check_images(images: Tensor, shape: tuple[int, int, int]) -> None:
+    """Raise unless `images` are fractions `[B, R, Y, X]` of the size that the model was built for."""
+    if not isinstance(images, Tensor) or not images.is_floating_point():
+        kind = images.dtype if isinstance(images, Tensor) else type(images).__name__
+        raise TypeError(f"images are {kind}, but the model takes a tensor of fractions. Use images.float() / 255.")
+    if images.dim() != 4 or tuple(images.shape[1:]) != shape:
+        raise ValueError(f"images are {list(images.shape)}, but the model takes [B, R, Y, X] with {list(shape)} last.")
+
+
+def check_image_targets(targets: Tensor, B: int, n_class: int) -> None:
+    """Raise unless there is one class from 0 to V-1 for each of B images."""
+    if not isinstance(targets, Tensor) or targets.dtype != torch.int64:
+        kind = targets.dtype if isinstance(targets, Tensor) else type(targets).__name__
+        raise TypeError(f"targets is {kind}, but the loss takes a tensor of torch.int64 classes. Use targets.long().")
+    if tuple(targets.shape) != (B,):
+        raise ValueError(f"targets is {list(targets.shape)}, but there are B={B} images: it has to be [{B}].")
+    _check_ids("targets", targets.unsqueeze(0), n_class)

@@ -12,7 +12,7 @@ from ..matching import Change, Difference, Kind
 from ..records import Line, Op
 from ..speech import N_, say, say_count
 from .html import chain_html, esc, label_html, style
-from .layout import block_of, chains, concrete, memory_word, next_block, place, plain
+from .layout import block_of, chains, concrete, memory_word, next_block, place, plain, span_of
 from .text import chain_text
 
 __all__ = ["Comparison", "parting", "to_html", "to_text", "totals"]
@@ -27,6 +27,7 @@ _DIFFERS: dict[Difference, str] = {
     "memory": N_("other memory"),
     "arguments": N_("other arguments"),
     "operands": N_("other operands"),
+    "error": N_("an error"),
 }
 
 
@@ -71,7 +72,7 @@ def parting(change: Change, names: tuple[str, str]) -> str:
 def _in_short(change: Change, side: int) -> str:
     """Return what one run has: its named shape, and what else the change is about."""
     info, op = change.tensors[side], (change.mine, change.theirs)[side]
-    text = info.label if info else say("without it")
+    text = info.label if info else say("an error") if op and "error" in change.differs else say("without it")
     if op is None or len({*change.differs} - {"names"}) + (change.kind == "moved") == 0:
         return text
     name = f"{op.name} " if "operation" in change.differs else ""
@@ -102,8 +103,7 @@ class _Fold:
 
     @property
     def note(self) -> str:
-        names = [path for path, _ in self.others]
-        span = names[0] if len(names) == 1 else f"{names[0]} .. {names[-1]}"
+        span = span_of([path for path, _ in self.others])
         count = say_count("{n} change", "{n} changes", sum(len(body) for _, body in self.others))
         return say("{span}: as {path} ({count})", span=span, path=self.path, count=count)
 
@@ -178,13 +178,14 @@ def _side_text(change: Change, side: int) -> str:
 
 
 def _extras(op: Op, change: Change, side: int) -> list[str]:
-    """Return what the shapes do not tell and the change is about: sizes, arguments, memory, dtype, operands."""
+    """Return what shapes do not tell and the change is about: sizes, arguments, memory, dtype, operands, an error."""
     found = {
         "sizes": ", ".join(dict.fromkeys(map(concrete, op.outputs))),
         "dtype": ", ".join(dict.fromkeys(out.dtype.removeprefix("torch.") for out in op.outputs)),
         "memory": say("memory: {word}", word=say(memory_word(op))),
         "arguments": say("arguments: {args}", args=", ".join(map(str, op.args)) or "-"),
         "operands": say("works on {operands}", operands=change.operands[side]),
+        "error": "" if op.outputs else say("raised an error"),
     }
     return [text for what, text in found.items() if what in change.differs and text]
 

@@ -30,6 +30,7 @@ __all__ = [
     "place",
     "plain",
     "sizes_in_use",
+    "span_of",
     "told_apart",
 ]
 
@@ -253,15 +254,20 @@ class Repeat:
 
     @property
     def note(self) -> str:
-        """The sentence that stands for the others: `blocks.1 .. blocks.11: as blocks.0 (341 operations)`."""
+        """The sentence that stands for the others: `blocks.1-11: as blocks.0 (341 operations)`."""
         names = [path for path, _ in self.others]
-        span = names[0] if len(set(names)) == 1 else f"{names[0]} .. {names[-1]}"
+        span = span_of(names)
         if {*names} == {self.path}:
             span = say_count("{path}, {n} more time", "{path}, {n} more times", len(names), path=self.path)
         count = say_count(
             "{n} operation", "{n} operations", sum(len(line.ops) for _, body in self.others for line in body)
         )
         return say("{span}: as {path} ({count})", span=span, path=self.path, count=count)
+
+
+def span_of(paths: Sequence[str]) -> str:
+    """Return the paths of blocks that follow one another in short: `blocks.1-95`."""
+    return paths[0] if paths[0] == paths[-1] else f"{paths[0]}-{paths[-1].rpartition('.')[2]}"
 
 
 def fold(found: Sequence[Line], prefix: str = "") -> tuple[Line | Repeat, ...]:
@@ -277,9 +283,11 @@ def fold(found: Sequence[Line], prefix: str = "") -> tuple[Line | Repeat, ...]:
     while at < len(runs):
         head = runs[at][0]
         period, count = _repeated(runs, signs, at) if head else (1, 1)
-        first = [item for head, body in runs[at : at + period] for item in (fold(body, head) if head else body)]
+        turn = runs[at : at + period]
+        whole = [line for _, body in turn for line in body]
+        first = whole if not head else fold(whole, head) if period == 1 else fold(whole, prefix)
         others = runs[at + period : at + period * count]
-        span = head if period == 1 else f"{head} .. {runs[at + period - 1][0]}"
+        span = span_of([path for path, _ in turn])
         items += [Repeat(span, tuple(first), tuple(others))] if others else first
         at += period * count
     return tuple(items)

@@ -59,7 +59,7 @@ def regroup(step: Step, old: Axes, new: tuple[int, ...], written: Written, *, co
                 groups[k] = [(groups[k][0][0], _opened(step.space, groups[k], new[k]))]
     for i in hiding:
         _hide(step, i, groups, new, written)
-    for j in _unclear(step.space, new, groups, written, hiding):
+    for j in _unclear(step.space, new, groups, written, hiding) | _numbered(groups, written):
         groups[j] = [(groups[j][0][0], _opened(step.space, groups[j], new[j]))]
     out = [_axis(step, old, groups[j]) if j in groups else None for j in range(len(new))]
     for j in range(len(new)):
@@ -82,6 +82,16 @@ def _is_width(step: Step, old: Axes, group: list[Unit]) -> bool:
     term = step.space.product(t for _, t in group)
     (place, *rest) = {p[0] for p, _ in group}
     return not rest and not step.space.is_data(term) and bool(term.atoms) and term.size == old[place].size
+
+
+def _numbered(groups: dict[int, list[Unit]], written: Written) -> set[int]:
+    """Return what is in doubt where a number stands in a product and no number in the axis: `2 * M` is no (D M)."""
+    found: set[int] = set()
+    for j, group in groups.items():
+        numbers = {int(f) for f in (written[j] or "").split("*") if f.strip().isdigit()}
+        if "*" in (written[j] or "") and len(group) > 1 and numbers - {t.num if t.atoms else t.size for _, t in group}:
+            found |= {j, *(k for k in groups if written[k] == "-1")}
+    return found
 
 
 def _unclear(
@@ -517,8 +527,10 @@ def _new_unit(step: Step, j: int, out: list[Axis | None], written: Written) -> A
             return Axis(space.fresh(1))
         if pair is not None and pair[0 if first else 1].size == 1:
             unit, rest = pair if first else pair[::-1]
-            out[near] = Axis(rest, axis.origin, axis.soft) if written[j] else opened
-            return Axis(unit) if written[j] else Axis(space.fresh(1))
+            other = written[j] in space.sizes.keys() | space.seen.keys() and written[j] != space.name(unit)
+            clear = written[j] and not other  # `view(B, -1, T, C)` at T = H = 1: no H and D
+            out[near] = Axis(rest, axis.origin, axis.soft) if clear else opened
+            return Axis(unit) if clear else Axis(space.fresh(1))
         if len(whole.atoms) == 1 and isinstance(whole.atoms[0], Var) and axis.size != 1:
             parts = [space.fresh(1), space.fresh(axis.size, feature=space.is_feature(whole))]
             space.split(whole, parts if first else parts[::-1])
