@@ -976,3 +976,16 @@ def test_a_learned_map_that_mixes_heads_after_the_softmax_is_on_purpose(spelled)
     axes, warnings = last(Talking(spelled), torch.rand(2, 3, 5, 7), axes=["B H T D"], sizes={"H": 3, "D": 7})
     assert axes == [("B", "H", "T", "D")]
     assert warnings == ()
+
+
+def test_a_loop_over_a_written_range_says_how_many_parts_are_joined():
+    x = torch.randn(2, 6, 7)
+
+    def patches(x):
+        pairs = torch.cat([x[:, i::2] for i in range(2)], dim=-1)
+        heads = torch.cat([x for _ in [1, 2]], dim=-1)
+        return pairs, heads
+
+    t = tracer.trace(patches, x, axes=["B T C"])
+    assert t["pairs"].axes[2] == "2C"
+    assert t["heads"].axes[2] == "?"

@@ -8,6 +8,7 @@ matched one by one; units of size 1, which no size can place, go where the code'
 """
 
 import ast
+import re
 from functools import cache
 from itertools import chain
 from itertools import product as every
@@ -17,7 +18,7 @@ from ..naming import POSITIONS, Space, Sum, Sym, Term, Var, number
 from ..speech import say
 from .core import UNIT, Axes, Axis, Step
 
-__all__ = ["entries", "merged", "regroup", "spelled", "written_sizes"]
+__all__ = ["counted", "entries", "merged", "regroup", "spelled", "written_sizes"]
 
 Written = list[str | None]
 """The text of each new size in the user's code, None where it is not known."""
@@ -578,9 +579,22 @@ def _texts(literals: tuple[str, ...]) -> list[str] | None:
 
 def entries(step: Step) -> list[ast.expr]:
     """Return the entries of a first argument that is written as a list or tuple: the two of `stack([x, y], -1)`."""
-    try:
-        node = ast.parse(step.literals[0], mode="eval").body
-    except (SyntaxError, ValueError, IndexError):
-        return []
+    node = _first(step)
     plain = isinstance(node, ast.Tuple | ast.List) and not any(isinstance(n, ast.Starred) for n in node.elts)
-    return node.elts if plain else []  # type: ignore[attr-defined]
+    return node.elts if plain else []  # type: ignore[union-attr]
+
+
+def counted(step: Step) -> int:
+    """Return how many entries the code says a first argument has: those of a list, or of loops over `range(2)`."""
+    node = _first(step)
+    if not isinstance(node, ast.ListComp | ast.GeneratorExp):
+        return len(entries(step))
+    loops = [re.fullmatch(r"range\((\d+)\)", ast.unparse(g.iter)) for g in node.generators if not g.ifs]
+    return prod(int(loop[1]) if loop else 0 for loop in loops) if len(loops) == len(node.generators) else 0
+
+
+def _first(step: Step) -> ast.expr | None:
+    try:
+        return ast.parse(step.literals[0], mode="eval").body
+    except (SyntaxError, ValueError, IndexError):
+        return None

@@ -7,7 +7,7 @@ from typing import Any
 from ..naming import number
 from ..records import Slice
 from .core import UNIT, Axes, Axis, Step, Tensor, axis_index, rule
-from .regroup import entries, merged, regroup, spelled, written_sizes
+from .regroup import counted, entries, merged, regroup, spelled, written_sizes
 
 __all__: list[str] = []
 
@@ -148,7 +148,7 @@ def _repeat_interleave(step: Step) -> list[Axes]:
 def joined(step: Step, axes: Axes) -> Axis:
     """Return some axes end to end; how many equal ones a list holds is known only where the code spells it out."""
     space, parts = step.space, [a.term if a.size != 1 or a.term.atoms else number(1) for a in axes]
-    if len(entries(step)) != len(axes):
+    if counted(step) != len(axes):
         runs = [list(run) for _, run in groupby(parts, key=lambda t: (t.num, t.den, space.walk(t).atoms))]
         parts = [
             t
