@@ -25,6 +25,7 @@ from torch._dynamo.source import ConstantSource
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from torch.overrides import TorchFunctionMode
+from tqdm import tqdm
 
 import tracer
 from tracer.calls import call_of
@@ -605,7 +606,7 @@ def main() -> None:
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     judge, ran, bad, counts, steps = Judge(), 0, 0, [0, 0, 0], 0
-    for seed in range(chosen.seed, chosen.seed + chosen.programs):
+    for seed in tqdm(range(chosen.seed, chosen.seed + chosen.programs), unit=" programs"):
         draw = random.Random(seed)
         program, sizes = Writer(draw.choice).program(), collisions(draw.choice)
         try:

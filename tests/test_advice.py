@@ -1,6 +1,7 @@
 """Each mistake is made in torch with these very shapes; the note comes from the axes and torch's own message."""
 
 import linecache
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -26,7 +27,15 @@ def take(n: int, parts: Any) -> None:
     assert len(parts) == n
 
 
-SCOPE: dict[str, Any] = {"torch": torch, "F": F, "nn": nn, "einops": einops, "rearrange": rearrange, "take": take}
+SCOPE: dict[str, Any] = {
+    "torch": torch,
+    "math": math,
+    "F": F,
+    "nn": nn,
+    "einops": einops,
+    "rearrange": rearrange,
+    "take": take,
+}
 CASES: dict[str, tuple[str, list[str], str, tuple[Any, ...]]] = {}
 
 
@@ -324,7 +333,7 @@ RUNS: list[tuple[str, list[str], str, str, str]] = [
     ("cat with None", ["x: B T C"], "torch.cat([x, None])", "without `return`", ""),
     ("list of ids", ["idx: B T / int64"], "nn.Embedding(11, 21)([1, 2, 3])", "torch.tensor([...])",
      "nn.Embedding(11, 21)(torch.tensor([1, 2, 3]))"),
-    ("root of a number", ["q: B H T D"], "q / torch.sqrt(q.shape[-1])", "x ** 0.5", "q / q.shape[-1] ** 0.5"),
+    ("root of a number", ["q: B H T D"], "q / torch.sqrt(q.shape[-1])", "n ** 0.5", "q / q.shape[-1] ** 0.5"),
     ("cat without brackets", ["a: B T", "b: B T"], "torch.cat(a, b)", "torch.cat([a, b], dim)", "torch.cat([a, b], 1)"),
     ("tensor of tensors", ["a: B T", "b: B T"], "torch.tensor([a, b])", "torch.stack([a, b])", "torch.stack([a, b])"),
     # sizes and orders
@@ -488,6 +497,46 @@ RUNS: list[tuple[str, list[str], str, str, str]] = [
     ("expanded in place", ["x: 1 T"], "y = x.expand(2, 5)\ny.add_(1)", "y.clone()", "x.expand(2, 5).clone().add_(1)"),
     ("numpy with gradients", ["x: B T"], "y = nn.Parameter(x) * 2\nreturn y.numpy()", "y.detach().numpy()",
      "(nn.Parameter(x) * 2).detach().numpy()"),
+    # a student's own
+    ("ids into a layer", ["idx: B T / int64"], "nn.Linear(21, 4)(idx)", "through an embedding",
+     "nn.Linear(21, 4)(nn.Embedding(11, 21)(idx))"),
+    ("layer that heads do not divide, alone", ["x: B T C"], "layer = nn.MultiheadAttention(21, 4)", "% num_heads is 0",
+     "nn.MultiheadAttention(21, 3)"),
+    ("batch_first forgotten", ["x: B T C", "pad: B T / bool"],
+     "nn.TransformerEncoderLayer(21, 3)(x, src_key_padding_mask=pad)", "batch_first=True",
+     "nn.TransformerEncoderLayer(21, 3, batch_first=True)(x, src_key_padding_mask=pad)"),
+    ("memory of another width", ["x: B T C", "y: B S M"], f"{MHA}(x, y, y)", "nn.Linear(84, 21)",
+     f"{MHA}(x, *[nn.Linear(84, 21)(y)] * 2), nn.MultiheadAttention(21, 3, True, kdim=84, vdim=84)"),
+    ("state and output added", ["x: B T C"], "y = nn.LSTM(21, 21)(x) + x", "out, _ = layer",
+     "nn.LSTM(21, 21)(x)[0] + x"),
+    ("values and places", ["x: B T C"], "x - x.max(-1, keepdim=True)", "call amax",
+     "x - x.amax(-1, keepdim=True), x - x.max(-1, keepdim=True).values"),
+    ("results by name", ["x: B T C"], "x + {'logits': x}", "out['logits']", "x + {'logits': x}['logits']"),
+    ("root of many", ["x: B T C"], "math.sqrt(x)", "torch.sqrt(", "torch.sqrt(x)"),
+    ("shape as a size", ["x: B T C"], "x.view(2, 5, x.shape)", "x.shape[-1]",
+     "x.view(2, 5, x.shape[-1]), x.view(*x.shape)"),
+    ("pairs of an odd head", ["q: B H T D"], "q.reshape(2, 3, 5, -1, 2)", "make D even", ""),
+    ("axis stretched in place", ["x: 1 T 1"], "x.expand(2, 6, 21)", "", ""),
+    ("axis to be put behind", ["x: B T"], "x.expand(2, 5, 21)", "x[:, :, None]", "x[:, :, None].expand(2, 5, 21)"),
+    ("mask turned", ["scores: B T S", "mask: S T / bool"], "scores.masked_fill(mask, 0.0)", "mask.transpose(-2, -1)",
+     "scores.masked_fill(mask.transpose(-2, -1), 0.0)"),
+    ("mask cut in rows only", ["scores: B H T T", "mask: ? ? = 5 8 / bool"], "scores.masked_fill(mask, 0.0)",
+     "mask[..., :5]", "scores.masked_fill(mask[..., :5], 0.0)"),
+    ("heads joined in front of the positions", ["heads: B H T D", "x: B T C"], "y = heads.flatten(2)\nreturn y + x",
+     "bring the heads back", "heads.transpose(1, 2).flatten(2) + x"),
+    ("layer on heads joined in front of the positions", ["heads: B H T D"],
+     "y = heads.flatten(2)\nreturn nn.Linear(21, 21)(y)", "bring the heads back",
+     "nn.Linear(21, 21)(heads.transpose(1, 2).flatten(2))"),
+    ("einops einsum letters", ["q: B H T D", "k: B T H D"], "einops.einsum(q, k, 'b h i d, b h j d -> b h i j')",
+     "the order of each tensor's axes", "einops.einsum(q, k, 'b h i d, b j h d -> b h i j')"),
+    ("size of no axis", ["x: B T C"], "rearrange(x, 'b t (h d) -> b h t d', heads=3)", "h=3",
+     "rearrange(x, 'b t (h d) -> b h t d', h=3)"),
+    ("pattern without an arrow", ["x: B T C"], "rearrange(x, 'b t (h d), b h t d', h=3)", "->",
+     "rearrange(x, 'b t (h d) -> b h t d', h=3)"),
+    ("pattern with a name twice", ["x: T T C"], "rearrange(x, 't t c -> c t')", "another name",
+     "rearrange(x, 't s c -> c t s')"),
+    ("pattern with an open bracket", ["x: B T C"], "rearrange(x, 'b t (h d -> b h t d', h=3)", "'(h d)'",
+     "rearrange(x, 'b t (h d) -> b h t d', h=3)"),
 ]  # fmt: skip
 for run in RUNS:
     traced(*run)
@@ -577,6 +626,25 @@ def test_there_are_enough() -> None:
 def test_every_row_of_the_tables_has_a_case() -> None:
     messages = [failed(name)[2] for name in CASES]
     assert [pattern for pattern, _, _ in ROWS if not any(re.search(pattern, m) for m in messages)] == []
+
+
+def test_einops_letters_are_those_of_the_line() -> None:
+    assert "the letter h stands for H = 3 first and for T = 5 later." in note("einops einsum letters")
+    assert "'b h i d' names 4 axes" in note("einops einsum of another rank")
+
+
+def test_the_words_of_torch_raised_by_the_user_are_left_alone() -> None:
+    class Own(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            raise ValueError(f"{x.shape[-1]} must be divisible by num_heads")
+
+    def own(x: torch.Tensor) -> None:
+        raise TypeError('can only concatenate tuple (not "Tensor") to tuple', x.shape)
+
+    for f in (Own(), own):
+        with pytest.raises((TypeError, ValueError)) as caught:
+            tracer.trace(f, torch.zeros(2, 5))
+        assert not hasattr(caught.value, "__notes__")
 
 
 def test_a_block_says_the_same_as_a_call() -> None:

@@ -566,3 +566,9 @@ def test_a_bar_is_as_long_as_its_part() -> None:
     lines = {line.split()[0]: line for line in str(t.costs()).splitlines()}
     assert [lines[name].count("█") for name in ("linear", "gelu", "embedding")] == [15, 1, 0]
     assert "▏" in lines["embedding"]
+
+
+def test_a_peak_reads_as_a_sentence() -> None:
+    t = tracer.trace(lambda x: (x + 1).sum(), torch.zeros(2, 5))
+    assert str(t.peak) == "44 bytes at operation 1, sum"
+    assert str(tracer.trace(lambda x: x, torch.zeros(2)).peak) == "0 bytes"

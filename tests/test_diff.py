@@ -432,3 +432,8 @@ def test_gpt3_prints_on_two_screens_and_its_page_stays_small() -> None:
     assert page.count('class="st-mod">transformer.h.95.attn<') == trace.to_html(fold=False).count(
         'class="st-mod">transformer.h.95.attn<'
     )
+
+
+def test_what_is_no_trace_is_refused(base: Trace) -> None:
+    with pytest.raises(TypeError, match=r"t\.diff\(u\); this is of type str"):
+        base.diff("reference")  # type: ignore[arg-type]

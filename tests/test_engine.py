@@ -1106,3 +1106,8 @@ def test_a_block_is_opened_once():
     assert names(t) == ["add"]
     with pytest.raises(TracerError, match="over"), block:
         pass
+
+
+def test_what_cannot_be_called_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"trace\(model, x\); the first is of type Tensor"):
+        tracer.trace(torch.zeros(2, 3), nn.Linear(3, 3))

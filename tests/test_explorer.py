@@ -272,3 +272,8 @@ def test_an_executed_notebook_exports_the_picture_without_scripts():
     page, _ = HTMLExporter().from_notebook_node(notebook)
     assert "C = H x D = 3 x 16 = 48" in page
     assert "<th>qkv</th><td>[2, 5, 144]</td>" in page
+
+
+def test_a_build_that_returns_no_pair_is_told_what_to_return():
+    with pytest.raises(TypeError, match="return model, inputs"):
+        Explorer(lambda H: nn.Linear(H, 2), {"H": (1, 4)})

@@ -16,13 +16,17 @@ TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 
 def test_the_code_runs(capsys: pytest.CaptureFixture[str]) -> None:
     blocks = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     names: dict[str, object] = {}
     for i, block in enumerate(blocks):
         file = f"<README {i}>"  # variables are read off the source, so it has to be found
         linecache.cache[file] = (len(block), None, block.splitlines(True), file)
         exec(compile(block, file, "exec"), names)
-    assert "[B, T, C]" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    sample = re.search(r"of what it prints .*?```\n(.*?)```", TEXT, re.DOTALL)
+    assert "[B, T, C]" in printed
+    assert sample is not None
+    assert [line for line in sample[1].splitlines() if line.strip() not in printed] == []
     assert names["t"]["q"].label == "[B, H, T, D]"  # type: ignore[index]
 
 

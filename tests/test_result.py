@@ -99,7 +99,7 @@ def test_an_unknown_variable_lists_those_there_are(t: Trace) -> None:
         t["score"]
     (message,) = caught.value.args
     assert message == (
-        "no tensor was given to a variable 'score'; did you mean 'scores'? Variables of this trace: pos, idx, tok_emb, "
+        "no tensor was given to a variable 'score'. Did you mean 'scores'? Variables of this trace: pos, idx, tok_emb, "
         "pos_emb, x, q, k, v, scores, bias, weights, heads, out, returned, logits, targets, loss"
     )
 
@@ -159,7 +159,7 @@ def test_table_splits_what_is_not_alike(t: Trace) -> None:
 
 
 def test_table_of_an_unknown_variable(t: Trace) -> None:
-    with pytest.raises(KeyError, match="did you mean 'weights'"):
+    with pytest.raises(KeyError, match="Did you mean 'weights'"):
         t.table({"w": "weight"})
 
 

@@ -889,3 +889,90 @@ def test_slopes_of_prelu_belong_to_the_channels_not_to_the_last_axis():
 def test_a_padded_axis_is_another_axis_also_where_its_size_stays():
     t = tracer.trace(lambda x: F.pad(x, (0, 0, 1, -1)), torch.rand(2, 5, 7), axes=["B T C"])
     assert t[-1].outputs[0].axes == ("B", "?", "C")
+
+
+@pytest.mark.parametrize("sizes", [(2, 1, 3, 14), (2, 5, 1, 14), (1, 5, 3, 14), (1, 1, 1, 2)], ids=str)
+def test_a_shape_that_no_text_tells_merges_no_axis_of_one_by_guess(sizes):
+    B, T, H, D = sizes
+    shape = (B, T * H, D)
+    axes, warnings = last(lambda x: x.reshape(shape), torch.rand(B, T, H, D), axes=["B T H D"], sizes={"H": H, "D": D})
+    assert all(name in (right, "?") for name, right in zip(axes[0], ("B", "(T H)", "D"), strict=True))
+    assert warnings == ()
+
+
+def test_all_positions_and_heads_in_one_axis_are_not_mistaken_for_groups():
+    x = torch.rand(2, 1, 6, 14)  # T is 1, and H is (G H/G): two factors, as T * H has
+    axes, warnings = last(
+        lambda x: x.reshape(2, x.size(1) * x.size(2), 14), x, axes=["B T H D"], sizes={"H": 6, "G": 2, "D": 14}
+    )
+    assert all(name in (right, "?") for name, right in zip(axes[0], ("B", "(T H)", "D"), strict=True))
+    assert warnings == ()
+
+
+@pytest.mark.parametrize("H", [1, 2, 3])
+def test_the_three_of_a_fused_map_is_where_the_code_writes_it(H):
+    D = 14
+    C = H * D
+    fused = torch.nn.Linear(C, 3 * C)
+    axes, _ = last(lambda x: fused(x).view(2, 5, H, D, 3), torch.rand(2, 5, C), axes=["B T C"], sizes={"H": H, "D": D})
+    assert all(name in (right, "?") for name, right in zip(axes[0], ("B", "T", "H", "D", "3"), strict=True))
+
+
+def test_channels_that_attend_to_channels_are_no_positions_where_there_is_one_head():
+    H, D = 1, 14
+    fused = torch.nn.Linear(D, 3 * D)
+
+    def across(x):
+        q, k, v = fused(x).reshape(2, 5, 3, H, D // H).permute(2, 0, 3, 4, 1)
+        return (q @ k.mT).softmax(-1) @ v
+
+    axes, _ = last(across, torch.rand(2, 5, D), axes=["B T C"], sizes={"H": H, "D": D})
+    assert axes == [("B", "?", "?", "T")]
+
+
+@pytest.mark.parametrize("H", [1, 3])
+def test_a_range_that_starts_at_one_has_no_bare_one(H):
+    x = torch.rand(2, H, 5, 5)
+    axes, _ = last(lambda x: torch.arange(1, H + 1), x, axes=["B H T T"])
+    assert axes == [("?",)]
+
+
+@pytest.mark.parametrize(("count", "expected"), [(1, ("B", "?", "H", "D")), (3, ("B", "1", "H", "D"))])
+def test_one_position_of_several_is_the_one_that_is_written(count, expected):
+    x = torch.rand(2, count, 12)
+    H, D = 3, 4
+    axes, warnings = last(lambda x: x[:, :1].view(x.size(0), 1, H, D), x, axes=["B T C"], sizes={"H": H, "D": D})
+    assert all(name in (right, "?") for name, right in zip(axes[0], ("B", "1", "H", "D"), strict=True))
+    assert warnings == ()
+    if count > 1:
+        assert axes == [expected]
+
+
+@pytest.mark.parametrize("H", [2, 3])
+def test_how_many_parts_a_list_joins_is_no_name(H):
+    x = torch.rand(2, H, 5, 7)
+    settings = {"axes": ["B H T D"], "sizes": {"H": H, "D": 7}}
+    assert last(lambda x: torch.cat(list(x.unbind(1)), -1), x, **settings)[0] == [("B", "T", "?")]
+    assert last(lambda x: torch.cat([x[:, i, None] for i in range(H)], 1), x, **settings)[0] == [("B", "?", "T", "D")]
+    assert last(lambda x: torch.cat([x, x], -1), x, **settings)[0] == [("B", "H", "T", "2D")]
+
+
+class Talking(torch.nn.Module):
+    """Weights of attention, mixed over the heads by a learned map."""
+
+    def __init__(self, spelled):
+        super().__init__()
+        self.spelled, self.mix = spelled, torch.nn.Parameter(torch.rand(3, 3))
+
+    def forward(self, q):
+        w = (q @ q.mT).softmax(-1)
+        if self.spelled:
+            return torch.einsum("bhts,hg->bgts", w, self.mix) @ q
+        return (w.permute(0, 2, 3, 1) @ self.mix).permute(0, 3, 1, 2) @ q
+
+
+@pytest.mark.parametrize("spelled", [True, False])
+def test_a_learned_map_that_mixes_heads_after_the_softmax_is_on_purpose(spelled):
+    axes, warnings = last(Talking(spelled), torch.rand(2, 3, 5, 7), axes=["B H T D"], sizes={"H": 3, "D": 7})
+    assert axes == [("B", "H", "T", "D")]
+    assert warnings == ()

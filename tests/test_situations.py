@@ -499,3 +499,22 @@ def test_tracing_changes_nothing(name):
             assert len(info.axes) == len(info.shape)
     t.to_text()
     t.to_html()
+
+
+@pytest.mark.filterwarnings("ignore:.*jit.script")
+def test_a_script_is_traced_by_itself_too():
+    scripted = torch.jit.script(nn.Sequential(nn.Linear(12, 3), nn.ReLU()))
+    x = torch.rand(2, 5, 12)
+    t = tracer.trace(scripted, x, axes=["B T C"])
+    assert torch.equal(t.output, scripted(x))
+    assert [op.name for op in t] == ["Sequential"]
+
+
+@pytest.mark.filterwarnings("ignore:.*nested tensors is in prototype")
+def test_a_ragged_axis_costs_nothing_negative_and_is_saved():
+    rows = [torch.rand(3, 12), torch.rand(5, 12)]
+    x = torch.nested.nested_tensor(rows, layout=torch.jagged)
+    t = tracer.trace(lambda x: nn.functional.linear(x * 2, torch.ones(3, 12)), x)
+    assert t.flops == 0
+    assert min(t.bytes_read, t.bytes_written, t.bytes_new) >= 0
+    assert tracer.Trace.from_json(t.to_json()).to_json() == t.to_json()

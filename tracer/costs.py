@@ -12,6 +12,7 @@ from math import prod
 from typing import Any, Literal, NamedTuple
 
 from .records import Op, Ref, Slice, TensorInfo
+from .speech import say
 
 __all__ = [
     "By",
@@ -117,8 +118,8 @@ def flops_of(
         shape_of: from a `Ref` in the arguments to its tensor's shape.
     """
     count = _RULES.get(name)
-    if count is None or not outputs:
-        return 0
+    if count is None or not outputs or any(-1 in t.shape for t in (*inputs, *outputs)):
+        return 0  # a ragged axis has no one length
     named = {k: _shaped((v,), shape_of)[0] for k, v in kwargs}
     try:
         return count(Product(_shaped(args, shape_of), named, [t.shape for t in inputs], outputs[0].shape))
@@ -321,7 +322,7 @@ def bytes_of(info: TensorInfo) -> int:
     """
     shape, stride = info.shape, info.stride
     if info.contiguous or stride is None or 0 in shape:
-        return prod(shape) * item_size(info.dtype)
+        return max(0, prod(shape)) * item_size(info.dtype)  # -1: a length that is not told, of a ragged axis
     apart = prod(n for n, step in zip(shape, stride, strict=True) if step)
     span = 1 + sum((n - 1) * step for n, step in zip(shape, stride, strict=True))
     return min(apart, span) * item_size(info.dtype)
@@ -416,6 +417,13 @@ class Peak(NamedTuple):
 
     bytes: int
     op: Op | None
+
+    def __str__(self) -> str:
+        if self.op is None:
+            return say("{bytes} bytes", bytes=self.bytes)
+        return say(
+            "{bytes} bytes at operation {index}, {name}", bytes=self.bytes, index=self.op.index, name=self.op.name
+        )
 
 
 def peak(ops: Sequence[Op], returned: Iterable[int] | None = None) -> Peak:

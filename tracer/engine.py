@@ -24,6 +24,7 @@ from .recorder import GuestRecorder, Recorder, tidy
 from .records import Log
 from .result import Trace
 from .sites import stop_at
+from .speech import say
 
 __all__ = ["Recording", "new_recorder", "record", "trace"]
 
@@ -53,8 +54,13 @@ def trace(
     Raises:
         AxesError: `axes` or `sizes` do not fit, told before anything runs. What the call itself raises leaves with its
             own type, a note that explains it, and the trace so far as `.trace`.
+        TypeError: the first argument cannot be called, as in `trace(model(x))`.
     """
     __tracebackhide__ = True
+    if not callable(model_or_function):
+        kind = type(model_or_function).__name__
+        text = "trace takes a model or a function, and then its inputs: trace(model, x); the first is of type {kind}."
+        raise TypeError(say(text, kind=kind))
     recorder = new_recorder(sizes, expand, keep_values)
     with DisableTorchFunction():
         signature = model_or_function.forward if isinstance(model_or_function, nn.Module) else model_or_function

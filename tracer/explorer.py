@@ -266,7 +266,10 @@ class Explorer:
     def _draw(self, choices: dict[str, Any]) -> tuple[Any, str, int | None]:
         """Build, run and render; nothing of the Explorer changes before all three have worked."""
         with _random_state_kept():
-            model, inputs = self._build(**choices)
+            made = self._build(**choices)
+            if not (isinstance(made, tuple | list) and len(made) == 2):
+                raise TypeError(_("build returns two things, the model and its inputs: return model, inputs."))
+            model, inputs = made
             if isinstance(inputs, Mapping):
                 new = self._trace(model, **inputs)
             else:

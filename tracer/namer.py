@@ -36,9 +36,27 @@ class Named:
     sizes: Mapping[str, int]
 
 
-_CACHE: "OrderedDict[Any, Named]" = OrderedDict()
 _CACHE_OPS = 10_000
 """Operations kept in all; about 20 MB."""
+
+
+class _Cache(OrderedDict[Any, Named]):
+    """Results by the signature of their logs, those used last; `ops` counts their operations."""
+
+    ops = 0
+
+    def keep(self, key: Any, named: Named) -> None:
+        self[key] = named
+        self.ops += len(named.ops)
+        while self.ops > _CACHE_OPS:
+            self.ops -= len(self.popitem(last=False)[1].ops)
+
+    def clear(self) -> None:
+        super().clear()
+        self.ops = 0
+
+
+_CACHE = _Cache()
 
 
 def name_log(log: Log) -> Named:
@@ -48,9 +66,7 @@ def name_log(log: Log) -> Named:
     if found is None:
         found = _Namer(log).run()
         if key is not None and len(found.ops) <= _CACHE_OPS:
-            _CACHE[key] = found
-            while sum(len(named.ops) for named in _CACHE.values()) > _CACHE_OPS:
-                _CACHE.popitem(last=False)
+            _CACHE.keep(key, found)
     elif key is not None:
         _CACHE.move_to_end(key)
     return found

@@ -250,6 +250,10 @@ class Space:
             return parts[0]
         return Term(1, 1, (Sum(tuple(parts)),)) if parts else ONE
 
+    def counted(self, term: Term, times: int) -> Term:
+        """Return an axis repeated end to end, a number of times that has no name: heads joined by a loop, `(? D)`."""
+        return self.product([self.fresh(times * term.num), Term(1, term.den, term.atoms)])
+
     def slice(self, term: Term, first: int, last: int) -> Term:
         """Return entries `first` to `last - 1` of an axis: an axis with no name yet, that remembers what it is part of.
 

@@ -3,7 +3,7 @@
 Modules are held by weak reference: code inside a recorded block may make and drop them.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 from weakref import ref as weak
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from .declared import axes_of
 
-__all__ = ["Root"]
+__all__ = ["Root", "own"]
 
 _SEARCHED = 1000
 """Longer containers hold data, not modules."""
@@ -43,7 +43,7 @@ class Root:
         if not silent or "axes" in members:
             self.declaring[id(module)] = dot, weak(module)
         self.meet(module, dot)
-        for key, part in members["_modules"].items():
+        for key, part in own(module, "module"):
             if part is not None and id(part) not in paths:
                 self.add(part, dot + key)
 
@@ -68,13 +68,10 @@ class Root:
         """
         path = None if running is None else self.paths.get(id(running))
         if path is not None and running is not None:
-            members = running.__dict__  # an attribute of a module costs far more
-            for key, member in members["_parameters"].items():
-                if member is t:
-                    return "parameter", f"{path}.{key}" if path else key
-            for key, member in members["_buffers"].items():
-                if member is t:
-                    return "buffer", f"{path}.{key}" if path else key
+            for kind in ("parameter", "buffer"):
+                for key, member in own(running, kind):
+                    if member is t:
+                        return kind, f"{path}.{key}" if path else key
         return self._search_owner(t)
 
     def _search_owner(self, t: Tensor) -> tuple[str, str] | None:
@@ -82,8 +79,8 @@ class Root:
             self._owned = {}
             for path, module in _all(self.module(), "", {}):
                 dot, holder = (f"{path}." if path else ""), weak(module)
-                for kind, members in (("parameter", module._parameters), ("buffer", module._buffers)):
-                    for key, member in members.items():
+                for kind in ("parameter", "buffer"):
+                    for key, member in own(module, kind):
                         if member is not None:
                             self._owned.setdefault(id(member), (kind, dot + key, holder, key))
         entry = self._owned.get(id(t))
@@ -91,7 +88,7 @@ class Root:
             return None
         kind, name, holder, key = entry
         held = holder()  # the id of a dropped tensor may have passed to another one
-        if held is None or (held._parameters.get(key) is not t and held._buffers.get(key) is not t):
+        if held is None or dict(own(held, kind)).get(key) is not t:
             return None
         return kind, name
 
@@ -106,6 +103,18 @@ class Root:
             owner = self._search_owner(t)
             name = name if owner is None else owner[1]
         return self._axes.get(name)
+
+
+def own(module: nn.Module, kind: str) -> Iterable[tuple[str, Any]]:
+    """Return names and values of a module's own parameters, buffers or modules; a scripted one keeps them in C++.
+
+    An attribute of a module costs far more than a look into its `__dict__`.
+    """
+    held = module.__dict__.get(_HELD[kind])
+    return (getattr(module, _HELD[kind]) if held is None else held).items()  # type: ignore[no-any-return]
+
+
+_HELD = {"parameter": "_parameters", "buffer": "_buffers", "module": "_modules"}
 
 
 def _all(module: nn.Module | None, path: str, seen: dict[int, None]) -> Iterator[tuple[str, nn.Module]]:

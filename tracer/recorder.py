@@ -25,7 +25,7 @@ from .errors import AxesError
 from .ledger import PLAIN, DisableTorchFunction, Entry, Ledger, Made
 from .naming import parse_axes
 from .opened import BOXES
-from .paths import Root
+from .paths import Root, own
 from .patterns import FUNCTIONS, Group, gather, said_by
 from .records import Call, Failure, Log, Ref, Slice
 from .sites import Place, caller_names, in_layer, is_library, locate, of_einops, outwards, trail
@@ -350,11 +350,11 @@ class Recorder(TorchFunctionMode):
 
     def _meet(self, module: nn.Module, dot: str) -> None:
         """Write down the parameters and buffers of a module before any code of it runs."""
-        members, root = module.__dict__, self.root  # a module's attributes cost far more
+        root = self.root
         said = self.earlier or (root is not None and root.declaring)
         known, first, sources = self.known, self.ledger.first, self.log.sources
-        for kind, held in (("parameter", members["_parameters"]), ("buffer", members["_buffers"])):
-            for name, t in held.items():
+        for kind in ("parameter", "buffer"):
+            for name, t in own(module, kind):
                 if type(t) in PLAIN and id(t) not in known:  # all others are met when they are used
                     fact = first(t)
                     sources[fact] = kind, dot + name
@@ -503,13 +503,13 @@ class Recorder(TorchFunctionMode):
 
     def _name_variables(self) -> None:
         """Give the wanted axes to the first tensor that got each variable, in the block's own code if there is one."""
-        for own in (True, False):
+        for mine in (True, False):
             for number, event in enumerate(self.events):
                 if not self.wanted:
                     return
                 place, outs = event[5], event[3]
-                if place is not None and (not own or (place.source.file, place.function) == self.block):
-                    for names in (place.names, () if own else self.log.caller_names.get(number, ())):
+                if place is not None and (not mine or (place.source.file, place.function) == self.block):
+                    for names in (place.names, () if mine else self.log.caller_names.get(number, ())):
                         for name, ref in zip(names, outs, strict=False):
                             if name in self.wanted:
                                 self._name_variable(name, ref, self.wanted.pop(name))

@@ -198,9 +198,9 @@ class Trace(Sequence[Op]):
         if variable in known:
             return known[variable]
         near = get_close_matches(variable, known, n=1)
-        message = say("no tensor was given to a variable {name}; ", name=repr(variable))
+        message = say("no tensor was given to a variable {name}. ", name=repr(variable))
         if near:
-            message += say("did you mean {near}? ", near=repr(near[0]))
+            message += say("Did you mean {near}? ", near=repr(near[0]))
         raise KeyError(message + say("Variables of this trace: {names}", names=", ".join(known) or "-"))
 
     def lines(self) -> list[Line]:
@@ -236,7 +236,13 @@ class Trace(Sequence[Op]):
         Example:
             d = yours.diff(reference, names=("yours", "reference"))
             print(d.sentence)
+
+        Raises:
+            TypeError: `other` is no Trace.
         """
+        if not isinstance(other, Trace):
+            text = "diff compares with another trace, t.diff(u); this is of type {kind}."
+            raise TypeError(say(text, kind=type(other).__name__))
         a, b = ((*data.ops, data.failed) if data.failed else data.ops for data in (self._data, other._data))
         return Diff(a, b, names)
 

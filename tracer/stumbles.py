@@ -18,7 +18,8 @@ from .sites import is_users
 __all__ = ["stumble"]
 
 _UNPACK = re.compile(r"(not enough|too many) values to unpack|^tuple index out of range")
-_OPERATOR = re.compile(r"unsupported operand type\(s\) for ([^ ]+): ('Tensor' and '\w+'|'\w+' and 'Tensor')")
+_OPERATOR = re.compile(r"unsupported operand type\(s\) for ([^ ]+): ('Tensor' and '[\w.]+'|'\w+' and 'Tensor')")
+_CONCATENATED = re.compile(r'^can only concatenate (?:tuple|list) \(not "Tensor"\)')
 _ATTRIBUTE = re.compile(r"^'(?:tuple|list|NoneType)' object has no attribute '(\w+)'")
 _CALL = re.compile(
     r"^(\w+)\(\): argument .\w+. .*must be (?:Tensor|tuple of Tensors), not \w+|^expected Tensor as element"
@@ -26,6 +27,7 @@ _CALL = re.compile(
 _EINOPS = re.compile(r"^ ?Error while processing (?:\w+-reduction|\w+) pattern")
 _LAYER = re.compile(r"must be divisible by num_heads|must be equal to input_size|Expected hidden size")
 
+_OWN = re.compile(r"\b(?:raise|assert)\b")  # the words are the user's then, whatever they are
 _SIGNS = {"+": "add", "-": "sub", "*": "mul", "/": "div", "@": "matmul", "**": "pow", "+=": "add", "*=": "mul"}
 _CUTS = ("unbind", "split", "chunk", "split_with_sizes", "tensor_split")
 _WHAT = re.compile(r"=\s*([A-Za-z_]\w*)\.(?:shape|size\(\))|([A-Za-z_]\w*)\.(?:shape\[|size\()")
@@ -45,14 +47,14 @@ def stumble(
     message = str(error)
     name = _name(message, traceback)
     found = _users_line(traceback)
-    if not name or found is None:
+    if not name or found is None or _OWN.search(found[1].code):
         return None
     frame, source = found
     tensors = [ref(t, variable) for variable, t in _tensors(frame, source.code)]
     args: tuple[Any, ...] = tuple(tensors)
     if name in ("unpack", "shape", "size"):
         args = _unpacked(frame, source, ref, events)
-    if not args and not (_ATTRIBUTE.search(message) or _CALL.search(message)):
+    if not args and not any(kind.search(message) for kind in (_ATTRIBUTE, _CALL, _CONCATENATED, _LAYER)):
         return None
     owner = frame.f_locals.get("self")
     path = paths.get(id(owner), "") if isinstance(owner, nn.Module) else ""
@@ -61,23 +63,30 @@ def stumble(
 
 def _name(message: str, traceback: TracebackType | None) -> str:
     """Return what the failing operation is called, or "" for an error that is not known."""
+    functions = [frame.f_code.co_name for frame, _ in _frames(traceback)]
+    if _EINOPS.search(message) or (_UNPACK.search(message) and not _raised_by_the_user(traceback)):
+        return next((f for f in functions if f in ("rearrange", "repeat", "reduce")), "")
     if _UNPACK.search(message):
         return "unpack" if "unpack" in message else "shape"
     if message.startswith("Dimension out of range"):
         return "size"
     if said := _OPERATOR.search(message):
         return _SIGNS.get(said.group(1), said.group(1))
+    if _CONCATENATED.search(message):
+        return "add"
     if said := _ATTRIBUTE.search(message):
         return said.group(1) if hasattr(Tensor, said.group(1)) else ""
     if said := _CALL.search(message):
         return said.group(1) or "cat"
-    functions = [frame.f_code.co_name for frame, _ in _frames(traceback)]
-    if _EINOPS.search(message):
-        return next((f for f in functions if f in ("rearrange", "repeat", "reduce")), "")
-    if _LAYER.search(message):
+    if _LAYER.search(message) and not _raised_by_the_user(traceback):
         owners = [frame.f_locals.get("self") for frame, _ in _frames(traceback)]
         return next((type(m).__name__ for m in reversed(owners) if isinstance(m, nn.Module)), "")
     return ""
+
+
+def _raised_by_the_user(traceback: TracebackType | None) -> bool:
+    """Tell whether the innermost frame is the user's: then the words are theirs too."""
+    return any(is_users(frame.f_code) for frame, _ in list(_frames(traceback))[-1:])
 
 
 def _frames(traceback: TracebackType | None) -> Iterator[tuple[FrameType, int]]:

@@ -9,7 +9,22 @@ from ..records import TensorInfo
 from ..speech import N_, say, say_count
 from .core import Case, Finding, kind, mistakes, of_all
 from .products import leading_repair
-from .words import axis_of, clash, code_of, cut, fitting, heads_behind, is_whole, join, rank, unmoved, who
+from .words import (
+    alike,
+    axis_of,
+    clash,
+    code_of,
+    cut,
+    fitting,
+    heads_back,
+    heads_behind,
+    is_whole,
+    join,
+    rank,
+    swap_last_two,
+    unmoved,
+    who,
+)
 
 __all__: list[str] = []
 
@@ -63,6 +78,31 @@ def _attention_mask(case: Case, q: TensorInfo, k: TensorInfo, mask: TensorInfo) 
         "give the mask the shape of the scores, with 1 for axes that it does not depend on.",
         of=mask, names=", ".join(axes), then=_broadcast_repair(scores, mask, at),
     )  # fmt: skip
+
+
+@kind("multi_head_attention_forward")
+def _one_width(case: Case) -> Finding | None:
+    """Keys of another width than the queries, as of a decoder's memory; the layer stops at a product inside."""
+    case.told(r"mat1 and mat2 shapes cannot be multiplied")
+    q, k = case.inputs[:2]
+    if q.shape[-1] == k.shape[-1] or case.inputs[3].shape != (3 * q.shape[-1], q.shape[-1]):
+        return None
+    return case.found(
+        "this layer was made for keys as wide as the queries, {a}; the last axis of its keys is {b}.",
+        "bring them there first: nn.Linear({n}, {m}). nn.MultiheadAttention also takes kdim={n}, vdim={n}.",
+        a=axis_of(q, -1), b=axis_of(k, -1), n=k.shape[-1], m=q.shape[-1],
+    )  # fmt: skip
+
+
+@kind("multi_head_attention_forward")
+def _batch_second(case: Case) -> Finding | None:
+    """A padding mask [B, S] that is right, and a layer that reads the batch on axis 1."""
+    case.told(r"key_padded_mask\.shape\[0\] to be")
+    x, mask = case.inputs[1], case.inputs[-1]
+    if x.axes[0] != "B" or x.shape[:2] != mask.shape:
+        return None
+    what = N_("the layer reads its input as [T, B, C], the batch second; it is {label}.")
+    return case.found(what, "make the layer with batch_first=True.", of=x)
 
 
 mistakes(
@@ -193,11 +233,16 @@ def _broadcast_repair(a: TensorInfo, b: TensorInfo, at: int) -> str:
             one, many = N_("{x} lacks an axis: {c}{calls}."), N_("{x} lacks {n} axes: {c}{calls}.")
             return say_count(one, many, n, x=x, c=code_of(small), calls=calls)
         return say("bring the axes into one order: {c}{calls}.", c=code_of(small), calls=calls)
+    if 1 < rank(small) < rank(large) and all(alike(small, i, large, -3 - i) for i in (-1, -2)):
+        if clash(small, large, skip=2) is None:
+            return swap_last_two(small, N_("the smaller tensor"))  # a mask [S, T] for scores [B, T, S]
     if rank(small) < rank(large) and (joined := join(large, small.shape[-1])):
         return joined
     for table, other in ((small, large), (large, small)):
         if repair := _table_repair(table, other, at):
             return repair
+    if mixed := heads_back(a, at) or heads_back(b, at):
+        return mixed
     if rank(a) == rank(b) and at == -1 and not {a.axes[-1], b.axes[-1]} & DATA:
         return say("bring one to the width of the other with a linear layer before they meet.")
     return ""
@@ -209,7 +254,8 @@ def _table_repair(table: TensorInfo, other: TensorInfo, at: int) -> str:
         return ""
     mask = table.shape[-1] == table.shape[-2] and rank(other) > 2
     have, need = table.shape[at], other.shape[at]
-    if at == -1 and not mask:
+    half_cut = rank(table) == 2 and rank(other) > 2 and table.shape[0] == other.shape[-1] == other.shape[-2] < have
+    if at == -1 and not mask and not half_cut:  # half cut: mask[:T] of a mask for the longest text
         return ""
     if table.axes[at] not in ("?", "T", "S") or other.axes[at] not in ("?", "T", "S"):
         return ""

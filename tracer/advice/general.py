@@ -1,5 +1,6 @@
 """What can go wrong in any operation: devices, axes that are not there, gradients, no tensor at all, types."""
 
+import re
 from itertools import combinations
 from math import prod
 
@@ -60,6 +61,9 @@ def _one_number(case: Case) -> Finding | None:
         repair = N_("entry by entry: torch.where(condition, a, b), or & | ~; one answer for all: .all() or .any().")
         return case.found(what, repair, called=called, entries=entries)
     what = N_("a Python number holds one entry; {x} has {entries}, {label}.")
+    if math := re.search(r"math\.(sqrt|exp|log|log2|sin|cos|tanh|floor|ceil)\(", case.line):
+        repair = N_("math is for one number; entry by entry: torch.{f}(...).")
+        return case.found(what, repair, called=called, entries=entries, f=math.group(1))
     return case.found(what, "take one, {c}[i, ...], or their mean, {c}.mean().", called=called, entries=entries)
 
 
@@ -125,8 +129,9 @@ mistakes(
 
 _GOT = (
     r"must be Tensor, not (\w+)",
-    r"unsupported operand type\(s\) for [^ ]+ 'Tensor' and '(\w+)'",
+    r"unsupported operand type\(s\) for [^ ]+ 'Tensor' and '(?:torch\.return_types\.)?(\w+)'",
     r"unsupported operand type\(s\) for [^ ]+ '(\w+)' and 'Tensor'",
+    r'can only concatenate (tuple|list) \(not "Tensor"\)',
     r"^'(\w+)' object has no attribute",
     r"Tensor as element \d+ in argument \d+, but got (\w+)",
 )
@@ -143,16 +148,28 @@ _INSTEAD = {
         N_("a tensor is needed here, and this is a list."),
         N_("torch.tensor([...]) makes one of numbers, torch.stack([...]) one of tensors."),
     ),
-    "int": (N_("a tensor is needed here, and this is a number."), N_("for plain numbers: x ** 0.5, or math.sqrt(x).")),
+    "int": (N_("a tensor is needed here, and this is a number."), N_("for plain numbers: n ** 0.5, or math.sqrt(n).")),
+    "dict": (
+        N_("a tensor is needed here, and this is a dict, several results by name."),
+        N_("take one by its name, as in out['logits']."),
+    ),
+    "str": (
+        N_("a tensor is needed here, and this is a text."),
+        N_("leave out the quotes, or make it a number: float(s)."),
+    ),
+    "max": (
+        N_("a tensor is needed here, and these are two: along an axis {found} gives the values and their places."),
+        N_("write .values behind the call, or call a{found}, which gives the values alone."),
+    ),
 }
-_INSTEAD["float"] = _INSTEAD["int"]
+_INSTEAD |= {"float": _INSTEAD["int"], "min": _INSTEAD["max"]}
 
 
 @of_all(first=False)
 def _no_tensor(case: Case) -> Finding | None:
     """A call that got something else than a tensor."""
     said = next(filter(None, map(case.says, _GOT)))
-    return case.found(*_INSTEAD[said.group(1)])
+    return case.found(*_INSTEAD[said.group(1)], found=said.group(1))
 
 
 # ---------------------------------------------------------------- types

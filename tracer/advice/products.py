@@ -7,7 +7,20 @@ from ..naming import DATA
 from ..records import TensorInfo
 from ..speech import N_, say
 from .core import Case, Finding, kind, mistakes
-from .words import alike, axis_of, clash, code_of, heads_behind, join, rank, swap_last_two, unmoved, who
+from .words import (
+    alike,
+    axis_of,
+    clash,
+    code_of,
+    heads_back,
+    heads_behind,
+    is_whole,
+    join,
+    rank,
+    swap_last_two,
+    unmoved,
+    who,
+)
 
 __all__ = ["leading_repair"]
 
@@ -146,7 +159,7 @@ def leading_repair(a: TensorInfo, b: TensorInfo, at: int) -> str:
 def _features(case: Case) -> Finding | None:
     x, weight = case.inputs[:2]
     m, n = weight.shape
-    if x.shape[-1] == n:
+    if x.shape[-1] == n or is_whole(x):  # ids: no width would help
         return None
     what = N_("this layer takes {wanted} features and gives {m}; the last axis of {x} is {axis}.")
     return _width(case, what, n, say("make the layer nn.Linear({n}, {m})", n=x.shape[-1], m=m), m=m)
@@ -165,7 +178,7 @@ def _made_for(case: Case) -> Finding | None:
 def _width(case: Case, what: str, wanted: int, make: str, **values: Any) -> Finding:
     """Add the repair of a last axis that is not the one a layer was made for."""
     x = case.inputs[0]
-    repair = join(x, wanted)
+    repair = join(x, wanted) or heads_back(x, -1)
     moved = [i for i in reversed(range(rank(x) - 1)) if x.shape[i] == wanted]
     if not repair and moved:
         repair = N_("bring {a} to the end: {c}.transpose({i}, -1).")
@@ -263,18 +276,26 @@ def _letters(case: Case) -> Finding | None:
 
 def _letter_sizes(case: Case, groups: list[str]) -> Finding | None:
     seen: dict[str, tuple[int, str]] = {}
+    written = _written(case.line, groups)
     for n, (letters, info) in enumerate(zip(groups, case.inputs, strict=True)):
         if (m := len(letters)) != rank(info):
-            written = re.search(r"""["']([^"']+?)\s*->""", case.line)  # einops hands torch other letters
-            letters = written.group(1).split(",")[n].strip() if written and written.group(1).count(",") else letters
             text = N_("'{letters}' names {m} axes, and its tensor is {label}.")
-            return case.found(text, of=info, letters=letters, m=m)
+            return case.found(text, of=info, letters=" ".join(written[n]) if written else letters, m=m)
         for i, letter in enumerate(letters):
             size, first = seen.setdefault(letter, (info.shape[i], axis_of(info, i)))
             if size != info.shape[i] and 1 not in (size, info.shape[i]):
+                own = written[n][i] if written else letter
                 return case.found(
-                    "the letter {letter} stands for {a} first and for {b} later.",
+                    "the name {letter} stands for {a} first and for {b} later." if len(own) > 1
+                    else "the letter {letter} stands for {a} first and for {b} later.",
                     "write the letters in the order of each tensor's axes; two different axes need two letters.",
-                    letter=letter, a=first, b=axis_of(info, i),
+                    letter=own, a=first, b=axis_of(info, i),
                 )  # fmt: skip
     return None
+
+
+def _written(line: str, groups: list[str]) -> list[list[str]]:
+    """Return the names of a pattern as the line has them (einops hands torch other letters), or []."""
+    found = re.search(r"""["']([^"']+?)\s*->""", line)
+    names = [part.split() for part in found.group(1).split(",")] if found else []
+    return names if [len(part) for part in names] == [len(letters) for letters in groups] else []

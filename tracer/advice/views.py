@@ -57,7 +57,9 @@ def _wrong_count(case: Case) -> Finding | None:
     what = N_("{n} does not divide the {have} entries of {label}.")
     if -1 not in wanted:
         what = N_("{label} has {have} entries; {new} {n}.")
-    repair = _split_repair(whole, [n for n in wanted if n > 0], -1 in wanted)
+    repair = "" if wanted == [-1, 2] else _split_repair(whole, [n for n in wanted if n > 0], -1 in wanted)
+    if wanted == [-1, 2]:
+        repair = say("pairs are made of an even number of features: make {label} even.", label=label)
     if is_whole(x) and prod(parts) > whole:
         repair = say("{x} has no feature axis yet: ids go through an embedding first.", x=who(x, N_("the tensor")))
     return case.found(what, label=label, have=whole, new=new, n=prod(parts), then=repair)
@@ -84,6 +86,11 @@ mistakes(
         r"must be tuple of ints, ?but got float|found element of type float|expected int, got float",
         N_("a size is a whole number, and / always gives a fraction, also where nothing is left over."),
         N_("divide with //, as in C // H."),
+    ),
+    (
+        r"must be tuple of ints, ?but got torch\.Size",
+        N_("the size of an axis is one number, and a whole shape stands in its place."),
+        N_("take one entry of the shape, as in x.shape[-1]; or all of them: *x.shape."),
     ),
     (
         r"only one dimension can be inferred",
@@ -141,11 +148,13 @@ def _expansion(case: Case) -> Finding | None:
     at = next(i for i in range(-1, -len(shape) - 1, -1) if shape[i] not in (1, target[i]))
     if case.op.name in ("setitem", "copy_"):
         return _assignment(case, x, target, at)
-    repair = N_("put an axis of size 1 where the new one belongs: {c}.unsqueeze(dim).")
+    own, place = replace(x, axes=("?",) * len(shape)), replace(x, shape=target, axes=("?",) * len(target))
+    repair = N_("put axes of size 1 where the new ones belong: {c}{calls}.") if (calls := fitting(own, place)) else ""
     if len(shape) == len(target) and target[at] % shape[at] == 0:
         repair = N_("to have each entry {times} times: {c}.repeat_interleave({times}, dim={at}).")
     what = N_("expand only stretches axes of size 1, lined up from the right; {axis} cannot become {size}.")
-    return case.found(what, repair, of=x, axis=axis_of(x, at), size=target[at], times=target[at] // shape[at], at=at)
+    return case.found(what, repair, of=x, axis=axis_of(x, at), size=target[at], calls=calls,
+                      times=target[at] // shape[at], at=at)  # fmt: skip
 
 
 def _assignment(case: Case, x: TensorInfo, target: tuple[int, ...], at: int) -> Finding:
@@ -366,6 +375,26 @@ mistakes(
         r"Unexpected identifiers on the right side of reduce \w+: \{(.*)\}",
         N_("reduce makes no axes; {a} stands on the right side only."),
         N_("take names from the left side; for new axes use repeat."),
+    ),
+    (
+        r"not enough values to unpack \(expected 2, got 1",
+        N_("the pattern has no arrow: what comes in stands before ->, what goes out behind it."),
+        N_("write '... -> ...', as in 'b t (h d) -> b h t d'."),
+    ),
+    (
+        r"Axis (\w+) is not used in transform",
+        N_("a size is given for '{a}', and the pattern has no axis of that name."),
+        N_("names must be the same in the pattern and behind it, as h in '(h d)' and h=3."),
+    ),
+    (
+        r'contains duplicate dimension "(\w+)"',
+        N_("the name '{a}' stands twice on one side of the pattern; each axis needs one of its own."),
+        N_("give the second axis another name."),
+    ),
+    (
+        r"Imbalanced parentheses in expression",
+        N_("a bracket of the pattern is opened and not closed, or closed and not opened."),
+        N_("write both around the axes that belong together, as in '(h d)'."),
     ),
     (
         r"Unknown reduction (\w+)",

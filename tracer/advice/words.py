@@ -7,7 +7,7 @@ from itertools import combinations, permutations
 
 from ..naming import DATA
 from ..records import TensorInfo
-from ..speech import say
+from ..speech import N_, say
 
 __all__ = [
     "alike",
@@ -17,6 +17,7 @@ __all__ = [
     "cut",
     "dtype_of",
     "fitting",
+    "heads_back",
     "heads_behind",
     "is_whole",
     "join",
@@ -151,6 +152,16 @@ def join(x: TensorInfo, wanted: int) -> str:
     if n > 2 and x.shape[-3] * x.shape[-1] == wanted and x.axes[-3] in ("H", "?"):
         return say("join the heads first: {c}.transpose({i}, {j}).flatten({j}).", c=code_of(x), i=n - 3, j=n - 2)
     return ""
+
+
+def heads_back(x: TensorInfo, at: int) -> str:
+    """Return the repair of an axis joined of positions and features, `(T D)`, or ""."""
+    axis = x.axes[at]
+    names = set(axis.strip("()").split())
+    if not (axis.startswith("(") and names & {"T", "S"} and names & {"C", "D"}):
+        return ""
+    text = N_("{x} has positions joined with features, {axis}: bring the heads back behind the positions first.")
+    return say(text, x=who(x, N_("one of them")), axis=axis)
 
 
 def heads_behind(a: TensorInfo, b: TensorInfo, at: int) -> bool:

@@ -166,6 +166,10 @@ def _whole(value: Any, where: str) -> int:
     return value
 
 
+def _length(value: Any, where: str) -> int:
+    return value if value == -1 and type(value) is int else _whole(value, where)  # -1: a ragged axis
+
+
 def _flag(value: Any, where: str) -> bool:
     if not isinstance(value, bool):
         raise _wrong(where, "true or false", value)
@@ -245,7 +249,7 @@ def _read_tensor(value: Any, where: str) -> TensorInfo:
     node = _Node(value, where)
     info = TensorInfo(
         id=node.get("id", _whole),
-        shape=node.get("shape", _list(_whole)),
+        shape=node.get("shape", _list(_length)),
         axes=node.get("axes", _list(_text)),
         label=node.get("label", _text),
         variable=node.get("variable", _maybe(_text)),

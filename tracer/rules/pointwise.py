@@ -138,7 +138,7 @@ def _factory(step: Step) -> list[Axes] | None:
         return [list(given.axes)]
     rank = len(step.outs[0])
     written: Written = written_sizes(step, (), rank) if rank and step.name in SIZED else [None] * rank
-    if step.name == "arange" and step.literals[:1] == ("1",) and step.outs[0] == (1,):
+    if step.name == "arange" and len(step.args) == 1 and step.literals[:1] == ("1",):
         written[0] = "1"
     made = zip(step.outs[0], written, strict=True)
     return [[UNIT if w == "1" else Axis(step.space.fresh(n) if n else number(0)) for n, w in made]]

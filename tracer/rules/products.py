@@ -79,18 +79,21 @@ def contract(step: Step, a: Tensor, x: Axis, b: Tensor, y: Axis) -> None:
     """Sum two axes away against each other: they must be one axis, and weights are summed where their softmax ran."""
     if x.size == y.size and not step.space.unify(x.term, y.term) and x.size > 1:
         step.clash(x.term, y.term, CONTRACTS)
-    for t, axis in ((a, x), (b, y)):
+    for t, axis, other in ((a, x, b), (b, y, a)):
         soft = [s for s in t.axes if s.soft == 1]
         if soft and not axis.soft:
-            warn_of_weights(step, soft[0].term, axis.term)
+            warn_of_weights(step, soft[0].term, axis.term, mixed=other.constant)
 
 
-def warn_of_weights(step: Step, soft: Term, summed: Term) -> None:
-    """Warn that weights made by a softmax over one axis are summed over another."""
+def warn_of_weights(step: Step, soft: Term, summed: Term, *, mixed: bool) -> None:
+    """Warn that weights made by a softmax over one axis are summed over another.
+
+    `mixed`: by a learned map; one that mixes heads (talking heads) does so on purpose.
+    """
 
     def text() -> str | None:
         name, other = step.space.name(soft), step.space.name(summed)
-        if name in ("E", "K"):
+        if name in ("E", "K") or (mixed and other in HEADS):
             return None
         return say(
             "{step} sums over {other}, but the softmax ran over another axis, {name}: the weights that are summed do "
@@ -279,7 +282,8 @@ def _check_einsum(
         soft = [a for a in t.axes if a.soft == 1]
         summed = [a for n, a in zip(names, t.axes, strict=True) if n not in out and len(owners[n]) > 1]
         if soft and summed and not any(a.soft for a in summed):
-            warn_of_weights(step, soft[0].term, summed[0].term)
+            others = [o for o in operands if o is not t]
+            warn_of_weights(step, soft[0].term, summed[0].term, mixed=all(o.constant for o in others))
     if len(operands) == 2 and not any(t.constant for t in operands):
         free = [[a for n, a in zip(ns, t.axes, strict=True) if len(owners[n]) == 1 and n in out]
                 for ns, t in zip(letters, operands, strict=True)]  # fmt: skip

@@ -48,19 +48,19 @@ def regroup(step: Step, old: Axes, new: tuple[int, ...], written: Written, *, co
         j for j, n in enumerate(new) if n == 1 and _divides(written[j] or "")
     ):  # what the other part is, is hidden
         for k in {j, max((k for k in big if k < j), default=j), min((k for k in big if k > j), default=j)}:
-            groups[k] = [((k, 0), step.space.fresh(new[k]))]
+            groups[k] = [((k, 0), _opened(step.space, groups.get(k, []), new[k]))]
     left = any(n == 1 and j not in groups and written[j] != "1" for j, n in enumerate(new))
     for j in big:
         if left and written[j] == "-1" and len({bool(t.atoms) for _, t in groups[j]}) == 2:
-            groups[j] = [(groups[j][0][0], step.space.fresh(new[j]))]  # 2T is twice T, in either order
+            groups[j] = [(groups[j][0][0], _opened(step.space, groups[j], new[j]))]  # 2T is twice T, in either order
         beside = [k for k in (j - 1, j + 1) if k in groups and (written[k] == "-1" or _divides(written[k] or ""))]
         if beside and (written[j] or "").isdigit() and _is_width(step, old, groups[j]):
             for k in (j, *beside):  # `view(-1, 2)` of [T, D] at D = 2: the 2 is not D
-                groups[k] = [(groups[k][0][0], step.space.fresh(new[k]))]
+                groups[k] = [(groups[k][0][0], _opened(step.space, groups[k], new[k]))]
     for i in hiding:
         _hide(step, i, groups, new, written)
-    for j in _unclear(new, groups, written, hiding):
-        groups[j] = [(groups[j][0][0], step.space.fresh(new[j]))]
+    for j in _unclear(step.space, new, groups, written, hiding) | _numbered(groups, written):
+        groups[j] = [(groups[j][0][0], _opened(step.space, groups[j], new[j]))]
     out = [_axis(step, old, groups[j]) if j in groups else None for j in range(len(new))]
     for j in range(len(new)):
         if out[j] is None:
@@ -71,6 +71,12 @@ def regroup(step: Step, old: Axes, new: tuple[int, ...], written: Written, *, co
     return [a or UNIT for a in out]
 
 
+def _opened(space: Space, group: list[Unit], size: int) -> Term:
+    """Return an axis with no name in place of a group: still a feature where every unit of several entries is one."""
+    real = [t for _, t in group if t.size > 1]
+    return space.fresh(size, feature=size > 1 and bool(real) and all(map(space.is_feature, real)))
+
+
 def _is_width(step: Step, old: Axes, group: list[Unit]) -> bool:
     """Tell whether a group is all of one old axis, which is no data."""
     term = step.space.product(t for _, t in group)
@@ -78,10 +84,22 @@ def _is_width(step: Step, old: Axes, group: list[Unit]) -> bool:
     return not rest and not step.space.is_data(term) and bool(term.atoms) and term.size == old[place].size
 
 
-def _unclear(new: tuple[int, ...], groups: dict[int, list[Unit]], written: Written, hiding: set[int]) -> set[int]:
+def _numbered(groups: dict[int, list[Unit]], written: Written) -> set[int]:
+    """Return what is in doubt where a number stands in a product and no number in the axis: `2 * M` is no (D M)."""
+    found: set[int] = set()
+    for j, group in groups.items():
+        numbers = {int(f) for f in (written[j] or "").split("*") if f.strip().isdigit()}
+        if "*" in (written[j] or "") and len(group) > 1 and numbers - {t.num if t.atoms else t.size for _, t in group}:
+            found |= {j, *(k for k in groups if written[k] == "-1")}
+    return found
+
+
+def _unclear(
+    space: Space, new: tuple[int, ...], groups: dict[int, list[Unit]], written: Written, hiding: set[int]
+) -> set[int]:
     """Return what may be otherwise: a size written as a product, a part or -1, beside units of 1 that it may hold."""
     some = [j for j, text in enumerate(written) if text != "1"]
-    exact = {j: _counts(written[j] or "", groups.get(j, [])) for j in some}
+    exact = {j: _counts(space, written[j] or "", groups.get(j, [])) for j in some}
     found: set[int] = set()
     for before, j, after in zip([-1, *some], some, [*some[1:], -1], strict=False):
         text = written[j] or ""
@@ -97,9 +115,16 @@ def _unclear(new: tuple[int, ...], groups: dict[int, list[Unit]], written: Writt
     return found & groups.keys()
 
 
-def _counts(text: str, group: list[Unit]) -> bool:
-    """Tell whether a size is written as a name, or as a product of as many names as there are units."""
+def _counts(space: Space, text: str, group: list[Unit]) -> bool:
+    """Tell whether a size is written as a name, or as a product of as many names as there are units.
+
+    (G H/G) counts as two where the code writes G, `T * H` at T = 1 would else be both; `T * n_head` tells neither.
+    """
     factors = [f.strip() for f in text.split("*")]
+    wholes = space.contract(space.product(t for _, t in group))
+    if len(wholes) < sum(len(t.atoms) for _, t in group) and "H" in wholes:
+        if not {f.rpartition(".")[2] for f in factors} & {"G", "H/G"}:
+            return len(factors) == 1
     count = sum(bool(t.atoms) or str(t.size) in factors for _, t in group)
     return text != "-1" and not set("/+") & set(text) and (len(factors) == 1 or len(factors) == count)
 
@@ -112,9 +137,9 @@ def _hide(step: Step, i: int, groups: dict[int, list[Unit]], new: tuple[int, ...
     led = bool(before) and (len(before) > 1 or stars > 0) and bool(groups[mine[0]][0][1].atoms)  # 3C begins with 3
     if led or any("*" in (written[j] or "") for j in mine[:-1]):
         for j in mine:
-            groups[j] = [(groups[j][0][0], step.space.fresh(new[j]))]
+            groups[j] = [(groups[j][0][0], _opened(step.space, groups[j], new[j]))]
         if led and len(before) != stars + 1:
-            groups[near] = [(before[0][0], step.space.fresh(new[near]))]
+            groups[near] = [(before[0][0], _opened(step.space, before, new[near]))]
 
 
 def _contradicts(space: Space, group: list[Unit], written: str | None, whole: bool, odd: bool) -> bool:
@@ -127,13 +152,14 @@ def _contradicts(space: Space, group: list[Unit], written: str | None, whole: bo
     times = odd and any(int(f) not in [t.size for _, t in group if not t.atoms] for f in numbers)
     if (written and "*" in written and times) or (_divides(written or "") and (whole or "*" in str(written))):
         return all(isinstance(a, Sym) for _, t in group for a in t.atoms) and all(t.den == 1 for _, t in group)
+    written = (written or "").rpartition(".")[2]  # self.G
     if written not in space.sizes:
         return False
     term = space.product(t for _, t in group)
     atom = term.atoms[0] if len(term.atoms) == 1 and term.num == term.den == 1 else None
     if not isinstance(atom, Sym) or atom.name == written or space.sizes[written] != atom.size:
         return False
-    said = space.sym(str(written), atom.size)
+    said = space.sym(written, atom.size)
     return not any(a in space.expand(b).atoms for a, b in ((said.atoms[0], term), (atom, said)))
 
 
@@ -200,7 +226,7 @@ def _exact(
     for k, group in enumerate(first):
         term = space.product(t for _, t in group)
         if not all(space.same(space.product(t for _, t in other[0][k]), term) for other in found[1:]):
-            first[k] = [(group[0][0], space.fresh(term.size))]
+            first[k] = [(group[0][0], _opened(space, group, term.size))]
     return first, ones
 
 
@@ -236,6 +262,8 @@ def _pieces(step: Step, terms: list[tuple[int, Term]], new: list[int], written: 
             take = left if n % left == 0 else (n if left % n == 0 else 0)
             if take == 0:
                 return _crossed(step, terms, units, new)
+            if not units[i][1].atoms and not (written[len(rows)] or "").isdigit():
+                return _crossed(step, terms, units, new)  # the 3 of 3C is as large as H: `view(B, T, H, D, 3)`
             row.append((i, take))
             n, left = n // take, left // take
             if left == 1:
@@ -372,9 +400,15 @@ def _place_ones(
         else:
             free = [j for j in range(last + 1, following) if written[j] != "1"]
             slots = [j for j in (last, *free, following) if j in groups or j in free]
-            vague = any(written[j] is None for j in free) or any(t.var is not None for _, t in run)
-            if free and len(free) != len(run) and vague:
-                groups.update((j, [(run[0][0], step.space.fresh(new[j]))]) for j in slots)
+            vague = any(written[j] is None for j in free or slots) or (free and any(t.var is not None for _, t in run))
+            bare = any(written[j] == "1" for j in range(last + 1, following))
+            if bare and not free and all(t.var is not None for _, t in run):
+                continue  # `x[:, t : t + 1]` seen as (B, 1, H, D)
+            hides = following < len(new) and groups[following][0][0][0] in hiding
+            vague = vague or (bare and (not free or hides or any(t.var is not None for _, t in run)))
+            several = hides and any(written[j] == "-1" for j in free)  # `view(-1, H, D)`, where H is 1 too
+            if len(slots) > 1 and (several or (vague and (bare or len(free) != len(run)))):
+                groups.update((j, [(run[0][0], _opened(step.space, groups.get(j, []), new[j]))]) for j in slots)
                 continue  # neither sizes nor text tell which is which
         best = max(
             _shares(len(run), len(slots)),
@@ -480,22 +514,25 @@ def _new_unit(step: Step, j: int, out: list[Axis | None], written: Written) -> A
         if axis is None or axis is UNIT or space.is_data(axis.term):
             continue
         whole = space.walk(axis.term)
+        opened = Axis(_opened(space, [((near, 0), whole)], axis.size))
         if (written[j] and (written[near] or "").isdigit()) or (len(whole.atoms) > 1 and _hides_one(space, whole)):
-            out[near] = Axis(space.fresh(axis.size))  # `view(.., D // 2, 2)` at D = 2: the 2 is not D
+            out[near] = Axis(
+                _opened(space, [((near, 0), whole)], axis.size)
+            )  # `view(.., D // 2, 2)` at D = 2: the 2 is not D
             return Axis(space.fresh(1))
         pair = space.halves(whole)
         parts_of = space.halves(Term(1, 1, whole.atoms)) if pair is None else None
         if parts_of is not None and parts_of[0 if first else 1].size == 1:  # 3C could be 3D, or 3 times H
-            out[near] = Axis(space.fresh(axis.size))
+            out[near] = opened
             return Axis(space.fresh(1))
         if pair is not None and pair[0 if first else 1].size == 1:
             unit, rest = pair if first else pair[::-1]
             other = written[j] in space.sizes.keys() | space.seen.keys() and written[j] != space.name(unit)
             clear = written[j] and not other  # `view(B, -1, T, C)` at T = H = 1: no H and D
-            out[near] = Axis(rest, axis.origin, axis.soft) if clear else Axis(space.fresh(axis.size))
+            out[near] = Axis(rest, axis.origin, axis.soft) if clear else opened
             return Axis(unit) if clear else Axis(space.fresh(1))
         if len(whole.atoms) == 1 and isinstance(whole.atoms[0], Var) and axis.size != 1:
-            parts = [space.fresh(1), space.fresh(axis.size)]
+            parts = [space.fresh(1), space.fresh(axis.size, feature=space.is_feature(whole))]
             space.split(whole, parts if first else parts[::-1])
             out[near] = Axis(parts[1])
             return Axis(parts[0])

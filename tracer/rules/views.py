@@ -1,7 +1,7 @@
 """Rules for operations that rearrange axes: views, joins, cuts, repeats."""
 
 import re
-from itertools import accumulate, pairwise
+from itertools import accumulate, groupby, pairwise
 from typing import Any
 
 from ..naming import number
@@ -148,8 +148,16 @@ def _repeat_interleave(step: Step) -> list[Axes]:
 
 
 def joined(step: Step, axes: Axes) -> Axis:
-    """Return some axes end to end."""
-    return Axis(step.space.sum([a.term if a.size != 1 or a.term.atoms else number(1) for a in axes]))
+    """Return some axes end to end; how many equal ones a list holds is known only where the code spells it out."""
+    space, parts = step.space, [a.term if a.size != 1 or a.term.atoms else number(1) for a in axes]
+    if len(entries(step)) != len(axes):
+        runs = [list(run) for _, run in groupby(parts, key=lambda t: (t.num, t.den, space.walk(t).atoms))]
+        parts = [
+            t
+            for one, *more in runs
+            for t in ([space.counted(one, 1 + len(more))] if more and one.den == 1 else [one, *more])
+        ]
+    return Axis(space.sum(parts))
 
 
 @rule("cat", "concat", "concatenate", "hstack", "vstack", "row_stack", "dstack", "column_stack")
