@@ -137,7 +137,7 @@ def test_sizes_and_axes():
     assert set(block.axes) == {"x", *block.state_dict()}
     assert block.axes["attn.c_attn.weight"] == "3C C" and block.axes["mlp.c_proj.weight"] == "C M"
     for part in (block.mlp, block.ln_1):
-        assert set(part.axes) - {"x"} == set(part.state_dict())
+        assert set(part.axes) - {"x", "input"} == set(part.state_dict())
     assert MLP(21).sizes == {"C": 21, "M": 84} and LayerNorm(21).sizes == {"C": 21}
 
 

@@ -310,3 +310,96 @@ def test_a_name_that_nobody_has(hub, monkeypatch):
     with pytest.raises(FileNotFoundError, match=r"missing\.safetensors is neither a folder nor a file here\."):
         GPT.from_pretrained("missing.safetensors")
     assert checkpoints.HUB.startswith("https://")
+
+
+GPT2_TABLES = ("wte.weight", "wpe.weight", "h.0.attn.c_attn.weight", "h.0.mlp.c_fc.weight")
+
+
+@pytest.mark.parametrize("spoil", ["left out", "no axes", "one axis", "three axes", "ids", "without numbers", "sparse"])
+@pytest.mark.parametrize("name", [*GPT2_TABLES, "h.0.attn.c_proj.weight"])
+def test_a_parameter_that_is_none(tmp_path, name, spoil):
+    state = conv1d(made(TIED).state_dict())
+    tensor = state.pop(name)
+    others = {
+        "no axes": torch.tensor(1.0),
+        "one axis": torch.ones(3),
+        "three axes": torch.ones(2, 3, 4),
+        "ids": tensor.long(),
+        "without numbers": tensor.to("meta"),
+        "sparse": tensor.to_sparse(),
+    }
+    torch.save(state | ({name: others[spoil]} if spoil in others else {}), tmp_path / "pytorch_model.bin")
+    (tmp_path / "config.json").write_text(json.dumps(GPT2_JSON))
+    with pytest.raises(ValueError, match=name.replace(".", r"\.")):
+        GPT.from_pretrained(tmp_path)
+
+
+def test_names_that_are_no_text(tmp_path):
+    torch.save({1: torch.ones(2)}, tmp_path / "model.pt")
+    with pytest.raises(ValueError, match="holds no table of tensors by name"):
+        GPT.from_pretrained(tmp_path / "model.pt")
+
+
+@pytest.mark.parametrize("value", [None, "three", True])
+@pytest.mark.parametrize("name", ["n_head", "layer_norm_epsilon"])
+def test_a_config_without_its_numbers(tmp_path, name, value):
+    torch.save(conv1d(made(TIED).state_dict()), tmp_path / "pytorch_model.bin")
+    (tmp_path / "config.json").write_text(json.dumps(GPT2_JSON | {name: value}))
+    with pytest.raises(ValueError, match=f"its config has {name}={value!r}, but a number is needed"):
+        GPT.from_pretrained(tmp_path)
+
+
+LLAMA_JSON = {
+    **{"model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2},
+    **{"hidden_size": 24, "intermediate_size": 13, "vocab_size": 11, "max_position_embeddings": 5},
+    "rms_norm_eps": 1e-5,
+}
+
+
+def llama(folder: Path, said: dict[str, object], *left_out: str) -> Path:
+    """A Llama's files in `folder`, with `said` in its config and without some of its tensors."""
+    back = {
+        "transformer.wte.": "model.embed_tokens.", "transformer.ln_f.": "model.norm.",
+        "transformer.h.": "model.layers.",
+        "attn.c_proj": "self_attn.o_proj", "attn.c_": "self_attn.", "ln_1": "input_layernorm",
+        "ln_2": "post_attention_layernorm", "c_gate": "gate_proj", "c_fc": "up_proj", "mlp.c_proj": "mlp.down_proj",
+    }  # fmt: skip
+    state = {}
+    for name, tensor in made(LLAMA).state_dict().items():
+        for ours, theirs in back.items():
+            name = name.replace(ours, theirs)
+        for part in "qkv":
+            name = name.replace(f"self_attn.{part}.", f"self_attn.{part}_proj.")
+        state[name] = tensor
+    save_file({name: t for name, t in state.items() if name not in left_out}, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(LLAMA_JSON | said))
+    return folder
+
+
+def test_a_llama_without_its_head(tmp_path):
+    assert same(made(LLAMA), GPT.from_pretrained(llama(tmp_path, {})))
+    with pytest.raises(ValueError, match=r"lm_head\.weight is missing, and its config does not tie it"):
+        GPT.from_pretrained(llama(tmp_path, {}, "lm_head.weight"))
+    assert GPT.from_pretrained(llama(tmp_path, {"tie_word_embeddings": True}, "lm_head.weight")).config.tie_weights
+
+
+@pytest.mark.parametrize("name", [n for n in LLAMA_JSON if n not in ("model_type", "num_key_value_heads")])
+def test_a_llama_without_its_numbers(tmp_path, name):
+    with pytest.raises(ValueError, match=f"its config has {name}=None, but a number is needed"):
+        GPT.from_pretrained(llama(tmp_path, {name: None}))
+
+
+@pytest.mark.parametrize("said", [{}, {"weight_map": {}}, {"weight_map": ["a"]}, {"weight_map": {"a": 3}},
+                                  {"weight_map": {"a": "../model.safetensors"}},
+                                  {"weight_map": {"a": "model.safetensors.index.json"}}])  # fmt: skip
+def test_an_index_that_leads_nowhere(tmp_path, said):
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(said))
+    with pytest.raises(ValueError, match="does not say in which files beside it the tensors lie"):
+        GPT.from_pretrained(tmp_path)
+
+
+def test_an_index_of_a_file_that_is_missing(tmp_path):
+    index = {"weight_map": {"a": "model-00001-of-00002.safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(FileNotFoundError, match=r"model-00001-of-00002\.safetensors is missing"):
+        GPT.from_pretrained(tmp_path)

@@ -236,3 +236,17 @@ def test_top_p_equals_transformers():
         assert not (seen & ~kept).any()
         rare = logits.softmax(-1).masked_fill(~kept, 1.0) < 0.005  # may not come up in 3000 draws
         assert (seen | ~kept | rare).all()
+
+
+def test_a_cache_of_another_batch_or_model():
+    model = GPT(GPTConfig(n_layer=2, n_head=3, n_embd=24, vocab_size=11, block_size=9)).eval()
+    other = GPT(GPTConfig(n_layer=2, n_head=2, n_embd=24, vocab_size=11, block_size=9)).eval()
+    idx, cache = torch.zeros(2, 3, dtype=torch.long), model.new_cache()
+    model(idx, cache=cache)
+    for wrong, ids in ((model, idx[:1]), (other, idx)):
+        with pytest.raises(ValueError, match=r"the cache holds keys \[2, 3, 3, 8\] and is given"):
+            wrong(ids, cache=cache)
+        assert [len(layer) for layer in cache] == [3, 3]  # as it was
+    for short in ([], cache[:1]):
+        with pytest.raises(ValueError, match=f"cache is a list of {len(short)}, but the model has 2 blocks"):
+            model(idx, cache=short)

@@ -152,3 +152,19 @@ def test_bad_input_gets_one_clear_error(changes, error, words):
 def test_a_pooler_that_is_not_there():
     with pytest.raises(ValueError, match="pooler=True"):
         made().pooled(torch.zeros(2, 7, 21))
+
+
+def test_segments_for_a_model_without_them():
+    model, idx = (
+        Encoder(n_layer=1, n_head=3, n_embd=24, vocab_size=11, block_size=9, n_segment=0),
+        torch.ones(2, 5).long(),
+    )
+    with pytest.raises(ValueError, match="segments are given, but the model was built with n_segment=0"):
+        model(idx, segments=idx)
+
+
+def test_padding_that_does_not_fit_the_vectors():
+    with pytest.raises(ValueError, match=r"padding is \[1, 2, 5\], but here it has to be \[2, 5\]"):
+        mean_of_tokens(torch.ones(2, 5, 7), torch.ones(1, 2, 5, dtype=torch.bool))
+    with pytest.raises(TypeError, match="padding is a list, but a mask is a tensor"):
+        mean_of_tokens(torch.ones(1, 2, 7), [[True, False]])

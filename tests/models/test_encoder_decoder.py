@@ -302,3 +302,18 @@ def test_learned_positions_need_a_block_size():
 def test_a_copy_is_tied_as_well():
     model = copy.deepcopy(made())
     assert model.head.weight is model.embedding.weight is model.src_embedding.weight
+
+
+def test_generate_leaves_dropout_out_and_the_mode_as_it_was():
+    torch.manual_seed(0)
+    model = EncoderDecoder(n_layer=1, n_head=3, n_embd=24, vocab_size=11, dropout=0.9).train()
+    src = torch.randint(11, (4, 5))
+    drawn = [model.generate(src, 6, start=1) for _ in range(3)]
+    assert model.training and all(torch.equal(drawn[0], other) for other in drawn)
+    assert torch.equal(drawn[0], model.eval().generate(src, 6, start=1))
+
+
+def test_decode_looks_at_its_ids():
+    model = EncoderDecoder(n_layer=1, n_head=3, n_embd=24, vocab_size=11)
+    with pytest.raises(IndexError, match="is 11, but V=11"):
+        model.decode(torch.full((2, 3), 11), torch.zeros(2, 5, 24))

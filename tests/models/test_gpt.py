@@ -573,3 +573,19 @@ def test_public_names_and_examples():
     for module in (models.attention, models.blocks, models.cache, models.config, models.gpt, models.positions):
         result = doctest.testmod(module)
         assert result.attempted > 0 and result.failed == 0, module.__name__
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"n_expert": 2, "n_chosen": 3, "activation": "swiglu"}, "n_chosen=3 experts for each token, but"),
+        ({"n_expert": 2, "n_chosen": 0, "activation": "swiglu"}, "n_chosen=0 cannot be a number"),
+        ({"n_expert": 0, "activation": "swiglu"}, "n_expert=0 cannot be a number"),
+        ({"norm_eps": -1.0}, "norm_eps=-1.0 has to be a number above 0"),
+        ({"norm_eps": "small"}, "norm_eps='small' has to be a number above 0"),
+        ({"rotary_base": 0}, "rotary_base=0 has to be a number above 0"),
+    ],
+)
+def test_choices_that_only_the_first_call_would_have_met(changes, words):
+    with pytest.raises(ValueError, match=words):
+        replace(PRIMES, **changes)

@@ -71,7 +71,7 @@ def test_sizes_and_axes_of_the_parts():
     moe = MoE(C, M, n_expert=5)
     assert moe.sizes == {"C": C, "M": M, "E": 5, "K": 2}
     for part in (moe, SwiGLU(C, M), RMSNorm(C), MLP(C, bias=False), LayerNorm(C, bias=False)):
-        assert set(part.axes) - {"x"} == set(part.state_dict())
+        assert set(part.axes) - {"x", "input"} == set(part.state_dict())
     with pytest.raises(ValueError, match=r"n_chosen=6 experts for each token, but there are n_expert=5\."):
         MoE(C, n_expert=5, n_chosen=6)
 
@@ -194,3 +194,17 @@ def test_gradients_fade_with_depth_after_post_norm_and_not_after_pre_norm():
     assert ratios["post"][1] < ratios["post"][0] / 2, ratios
     assert ratios["pre"][1] > ratios["pre"][0] / 2, ratios
     assert ratios["pre"][1] > 5 * ratios["post"][1], ratios
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+def test_rms_norm_of_half_numbers_is_no_worse_than_torchs(kind):
+    large = torch.full((1, 1, 8), 300.0, dtype=kind)  # its square is infinite in float16
+    assert torch.equal(RMSNorm(8).to(kind)(large), torch.ones_like(large))
+    x = torch.randn(B, T, C).to(kind)
+    assert torch.equal(RMSNorm(C).to(kind)(x), nn.RMSNorm(C, eps=1e-6).to(kind)(x))
+
+
+def test_a_memory_for_a_block_without_cross_attention():
+    x = torch.randn(B, T, C)
+    with pytest.raises(ValueError, match=r"memory is given, but this block has no cross-attention"):
+        Block(C, H)(x, x)

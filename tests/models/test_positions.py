@@ -135,3 +135,9 @@ def test_bad_choices(make, message):
     with pytest.raises(ValueError) as caught:
         make()
     assert str(caught.value).startswith(message)
+
+
+def test_the_turn_of_another_head_size():
+    for x in (torch.zeros(2, 3, 5, 6), torch.zeros(2, 5, 4)):
+        with pytest.raises(ValueError, match=r"the turn was built for \[B, H, T, D\] with D=4"):
+            Rotary(4)(x, torch.arange(5))

@@ -239,3 +239,20 @@ def test_bad_input_gets_one_clear_error(changes, error, words):
 def test_unknown_query():
     with pytest.raises(ValueError, match="query='next' is not known"):
         RNNSeq2Seq(7, 11, attention=True, query="next")
+
+
+def test_a_start_that_is_no_token():
+    with pytest.raises(IndexError, match="is 99, but V=11"):
+        RNNSeq2Seq(7, 11).generate(torch.zeros(2, 3, dtype=torch.long), 3, start=99)
+
+
+@pytest.mark.parametrize(("n_memory", "axis"), [(7, "C"), (14, "2C"), (10, "n_memory"), (3, "n_memory")])
+def test_axes_of_a_memory_of_any_width(n_memory, axis):
+    part = AdditiveAttention(7, n_memory)
+    assert part.axes["memory"] == f"B S {axis}" and part.axes["key.weight"] == f"C {axis}"
+    memory = torch.randn(2, 5, n_memory)
+    with torch.no_grad():
+        keys = part.key(memory)
+    trace = tracer.trace(part, torch.randn(2, 7), memory, keys, torch.ones(2, 5, dtype=torch.bool))
+    assert not trace.warnings and not trace.unnamed
+    assert trace[-1].outputs[0].label == f"[B, {axis}]"

@@ -106,4 +106,22 @@ def test_blocks_and_parts(norm):
     assert complaints(tracer.trace(block, x, memory)) == []
     for part in (MLP(24), SwiGLU(24), RMSNorm(24), MoE(24, 7, n_expert=5)):
         assert complaints(tracer.trace(part, x)) == []
-    assert complaints(tracer.trace(LayerNorm(24), x, axes=["B T C"])) == []
+    assert complaints(tracer.trace(LayerNorm(24), x)) == []
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("positions", ["learned", "rotary"])
+def test_one_key_head_serves_them_all(how, positions):
+    model = GPT(replace(config(PRIMES, "gpt", how), n_kv_head=1, positions=positions)).eval()
+    idx = torch.randint(PRIMES["V"], (PRIMES["B"], PRIMES["T"]))
+    cache = model.new_cache()
+    assert complaints(tracer.trace(model, idx, cache=cache)) == []
+    trace = tracer.trace(model, idx[:, :1], cache=cache)
+    assert complaints(trace) == []
+    assert next(op for op in trace if op.name == "repeat_interleave").outputs[0].label == "[B, H, S+T, D]"
+
+
+@pytest.mark.parametrize("layout", ["interleaved", "halves"])
+@pytest.mark.parametrize("positions", [torch.arange(5), torch.arange(10).view(2, 5)])
+def test_rotary_by_itself(layout, positions):
+    assert complaints(tracer.trace(Rotary(8, layout=layout), torch.randn(2, 3, 5, 8), positions)) == []

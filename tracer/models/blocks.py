@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from .attention import Attention
 from .axes import gather_axes
 from .cache import KVCache
-from .inputs import check_choice, check_positive, check_residual
+from .inputs import check_choice, check_chosen, check_positive, check_residual
 
 __all__ = ["ACTIVATIONS", "MLP", "NORMS", "Activation", "Block", "LayerNorm", "MoE", "Norm", "RMSNorm", "SwiGLU"]
 
@@ -42,8 +42,8 @@ class LayerNorm(nn.LayerNorm):
 
     @property
     def axes(self) -> dict[str, str]:
-        """Axes of every parameter."""
-        return {name: "C" for name, _ in self.named_parameters()}
+        """Axes of the input and of every parameter."""
+        return {"input": "B T C"} | {name: "C" for name, _ in self.named_parameters()}
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -75,9 +75,11 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return x `[..., C]` with a root mean square of `weight` in each token."""
-        power = x.pow(2).mean(dim=-1, keepdim=True)  # [..., C] -> [..., 1]
-        x = x * torch.rsqrt(power + self.eps)  # [..., C] * [..., 1] -> [..., C]
-        return self.weight * x
+        half = x.dtype in (torch.float16, torch.bfloat16)
+        wide = x.float() if half else x  # 300 squared is more than float16 can hold
+        power = wide.pow(2).mean(dim=-1, keepdim=True)  # [..., C] -> [..., 1]
+        wide = wide * torch.rsqrt(power + self.eps)  # [..., C] * [..., 1] -> [..., C]
+        return self.weight * (wide.to(x.dtype) if half else wide)
 
 
 class MLP(nn.Module):
@@ -199,12 +201,7 @@ class MoE(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        check_positive(n_expert=n_expert, n_chosen=n_chosen)
-        if n_chosen > n_expert:
-            raise ValueError(
-                f"n_chosen={n_chosen} experts for each token, but there are n_expert={n_expert}. "
-                f"Give n_chosen from 1 to {n_expert}."
-            )
+        check_chosen(n_expert, n_chosen)
         self.n_expert, self.n_chosen, self.renormalise = n_expert, n_chosen, renormalise
         self.router = nn.Linear(n_embd, n_expert, bias=False)
         self.experts = nn.ModuleList(SwiGLU(n_embd, d_mlp, dropout=dropout) for _ in range(n_expert))
@@ -319,6 +316,8 @@ class Block(nn.Module):
         `memory` `[B, S, C_s]` is what the cross-attention reads and `memory_padding` `[B, S]` is True where it has a
         token; the rest is as in `Attention`.
         """
+        if memory is not None and self.cross is None:
+            raise ValueError("memory is given, but this block has no cross-attention. Build it with cross=.")
         seen = {"mask": mask, "padding": padding, "positions": positions, "cache": cache}
         if self.norm == "pre":
             x = x + check_residual(self.attn(self.ln_1(x), **seen), x)

@@ -38,6 +38,11 @@ class KVCache:
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Add keys `[B, G, T, D]` and values `[B, G, T, D_v]` of T more positions; return all `[B, G, S+T, ...]`."""
         if self.k is not None and self.v is not None:
+            if self.k.shape[:2] != k.shape[:2] or self.k.shape[3] != k.shape[3]:
+                raise ValueError(
+                    f"the cache holds keys {list(self.k.shape)} and is given {list(k.shape)}: only the number of "
+                    "positions may differ. Take a new cache for another batch or another model."
+                )
             k = torch.cat([self.k, k], dim=2)  # [B, G, S, D], [B, G, T, D] -> [B, G, S+T, D]
             v = torch.cat([self.v, v], dim=2)  # [B, G, S, D_v], [B, G, T, D_v] -> [B, G, S+T, D_v]
         self.k, self.v = k, v

@@ -38,16 +38,28 @@ def read_checkpoint(source: str | Path, changes: Mapping[str, Any]) -> tuple[GPT
     said, found = _open(Path(source), str(source))
     # nanoGPT keeps the weights beside what it was built with; training loops of others often do so too.
     inner = next((found[key] for key in ("model", "state_dict", "model_state_dict") if key in found), found)
-    if not isinstance(inner, Mapping) or not all(isinstance(value, Tensor) for value in inner.values()):
+    if not isinstance(inner, Mapping) or not all(
+        isinstance(t, Tensor) and isinstance(n, str) for n, t in inner.items()
+    ):
         raise ValueError(f"{source} holds no table of tensors by name, so there is no model in it to read.")
     state = {re.sub(r"^(_orig_mod\.|module\.)+", "", name): tensor for name, tensor in inner.items()}
+    for name, tensor in state.items():
+        if (
+            tensor.layout != torch.strided
+            or tensor.is_meta
+            or not (tensor.is_floating_point() or _is_mask(name, tensor))
+        ):
+            kind = "without numbers" if tensor.is_meta else f"{tensor.layout} of {tensor.dtype}"
+            raise ValueError(f"{source}: {name} is {kind}, but a parameter is a whole array of fractions.")
     if any("self_attn.q_proj" in name for name in state):
         state = _from_llama(state)
         fields = _llama_config(said, source)
+        tied = bool(said.get("tie_word_embeddings", False))
     elif any(name.endswith("attn.c_attn.weight") for name in state):
         state = {name if name.startswith(("transformer.", "lm_head.")) else f"transformer.{name}": t
                  for name, t in state.items() if not _is_mask(name, t)}  # fmt: skip
         fields = _gpt_config(state, said, found.get("model_args"), source, changes)
+        tied = bool(said.get("tie_word_embeddings", True))
         state = _upright(state)
     elif any("attn.c_q.weight" in name for name in state):
         raise ValueError(
@@ -60,10 +72,11 @@ def read_checkpoint(source: str | Path, changes: Mapping[str, Any]) -> tuple[GPT
             f"{source} has a layout that is not known: it begins with {names}. Known are those of GPT-2, minGPT and "
             "nanoGPT (attn.c_attn), and of Llama, Mistral, Qwen2 and Mixtral (self_attn.q_proj)."
         )
-    fields["tie_weights"] = "lm_head.weight" not in state or torch.equal(
-        state["lm_head.weight"], state["transformer.wte.weight"]
-    )
-    state.setdefault("lm_head.weight", state["transformer.wte.weight"])
+    table = _matrix(state, "transformer.wte.weight", source)
+    if "lm_head.weight" not in state and not tied:
+        raise ValueError(f"{source}: lm_head.weight is missing, and its config does not tie it to the embeddings.")
+    state.setdefault("lm_head.weight", table)
+    fields["tie_weights"] = torch.equal(state["lm_head.weight"], table)
     return GPTConfig(**(fields | dict(changes))), state
 
 
@@ -73,7 +86,7 @@ def load(model: Model, state: State) -> Model:
     block_size = getattr(model, "config").block_size  # noqa: B009
     for name, tensor in wanted.items():
         q, k, v = (name.replace("c_attn", part) for part in ("c_q", "c_k", "c_v"))
-        if "c_attn" in name and q in state:
+        if "c_attn" in name and {q, k, v} <= state.keys() and len({state[n].shape for n in (q, k, v)}) == 1:
             state[name] = torch.cat([state.pop(q), state.pop(k), state.pop(v)])  # 3 x [C, C] -> [3C, C]
         elif _is_mask(name, tensor):
             state[name] = torch.ones(block_size, block_size, dtype=torch.bool).tril()[None, None]
@@ -123,8 +136,9 @@ def _weights_in(folder: Path) -> Path:
 
 def _tensors(path: Path) -> dict[str, Any]:
     if path.name.endswith(".index.json"):
-        parts = sorted(set(_json(path)["weight_map"].values()))  # a large model lies in several files
-        return {name: tensor for part in parts for name, tensor in _tensors(path.parent / part).items()}
+        return {name: tensor for part in _parts(path) for name, tensor in _tensors(path.parent / part).items()}
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing, or no file.")
     try:
         if path.suffix == ".safetensors":
             return dict(load_file(path))
@@ -143,6 +157,16 @@ def _tensors(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ValueError(f"{path} holds a {type(found).__name__}, not a table of tensors by name.")
     return found
+
+
+def _parts(index: Path) -> list[str]:
+    """Return the names of the files beside `index` that a large model lies in."""
+    files = _json(index).get("weight_map")
+    names = list(files.values()) if isinstance(files, dict) else []
+    # A path could lead out of the folder, also when it is fetched from the hub.
+    if not names or not all(isinstance(n, str) and Path(n).name == n and n.endswith(SUFFIXES) for n in names):
+        raise ValueError(f"{index} does not say in which files beside it the tensors lie.")
+    return sorted(set(names))
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -181,7 +205,7 @@ def _fetched(name: str) -> Path:
         raise FileNotFoundError(f"{missing}, and the hub has no such model.")
     weights = next((file for file in WEIGHTS if fetch(file)), None)
     if weights is not None and weights.endswith(".index.json"):
-        for part in sorted(set(_json(folder / weights)["weight_map"].values())):
+        for part in _parts(folder / weights):
             fetch(part)
     return folder
 
@@ -195,11 +219,28 @@ def _is_mask(name: str, tensor: Tensor) -> bool:
 
 def _upright(state: State) -> State:
     """Turn the weights of GPT-2's files, stored [in, out] for `x @ W`, to nn.Linear's [out, in]."""
-    rows, columns = state["transformer.h.0.attn.c_attn.weight"].shape
+    rows, columns = state["transformer.h.0.attn.c_attn.weight"].shape  # `_gpt_config` has looked at it
     if rows > columns:  # [3C, C]: minGPT and nanoGPT
         return state
     maps = re.compile(r"\.(c_attn|c_proj|c_fc)\.weight$")
-    return {name: t.t().contiguous() if maps.search(name) else t for name, t in state.items()}
+    return {name: t.t().contiguous() if maps.search(name) and t.dim() == 2 else t for name, t in state.items()}
+
+
+def _matrix(state: State, name: str, source: str | Path) -> Tensor:
+    """Return a parameter that the sizes are read from. Raises ValueError where it is missing or has not two axes."""
+    found = state.get(name)
+    if found is None or found.dim() != 2:
+        held = "missing" if found is None else f"{list(found.shape)}, without the two axes that it has in a model"
+        raise ValueError(f"{source}: {name} is {held}.")
+    return found
+
+
+def _number(said: Mapping[str, Any], name: str, source: str | Path, usual: float | None = None) -> Any:
+    """Return a number of a config. Raises ValueError where there is none, or something else."""
+    value = said.get(name, usual)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{source}: its config has {name}={value!r}, but a number is needed.")
+    return value
 
 
 ACTIVATIONS = {"gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu_erf", "relu": "relu"}
@@ -209,27 +250,29 @@ def _gpt_config(
     state: State, said: Mapping[str, Any], args: Any, source: str | Path, changes: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return fields of GPTConfig: sizes from the tensors, the rest from config.json or nanoGPT's `model_args`."""
-    V, C = state["transformer.wte.weight"].shape
+    V, C = _matrix(state, "transformer.wte.weight", source).shape
+    _matrix(state, "transformer.h.0.attn.c_attn.weight", source)
     blocks = {name.split(".")[2] for name in state if name.startswith("transformer.h.")}
-    hidden = state["transformer.h.0.mlp.c_fc.weight"].numel() // C
+    hidden = _matrix(state, "transformer.h.0.mlp.c_fc.weight", source).numel() // max(1, C)
     fields: dict[str, Any] = {"n_layer": len(blocks), "n_embd": C, "vocab_size": V, "d_mlp": hidden}
     fields |= {
-        "block_size": state["transformer.wpe.weight"].shape[0],
+        "block_size": len(_matrix(state, "transformer.wpe.weight", source)),
         "bias": "transformer.h.0.attn.c_attn.bias" in state,
         "norm": "pre" if "transformer.ln_f.weight" in state else "post",
         "dropout": 0.0,
     }
     if isinstance(args, Mapping):
-        return fields | {"n_head": args["n_head"], "activation": "gelu_erf"}
+        return fields | {"n_head": _number(args, "n_head", source), "activation": "gelu_erf"}
     if said:
         for name in ("scale_attn_by_inverse_layer_idx", "add_cross_attention"):
             if said.get(name):
                 raise ValueError(f"{source}: its config asks for {name}, which this GPT does not have.")
         activation = said.get("activation_function", "gelu_new")
-        if activation not in ACTIVATIONS:
+        if not isinstance(activation, str) or activation not in ACTIVATIONS:
             raise ValueError(f"{source}: activation_function={activation!r} is not one of {', '.join(ACTIVATIONS)}.")
-        epsilon = said.get("layer_norm_epsilon", 1e-5)
-        return fields | {"n_head": said["n_head"], "activation": ACTIVATIONS[activation], "norm_eps": epsilon}
+        epsilon = _number(said, "layer_norm_epsilon", source, 1e-5)
+        n_head = _number(said, "n_head", source)
+        return fields | {"n_head": n_head, "activation": ACTIVATIONS[activation], "norm_eps": epsilon}
     if "n_head" not in changes:
         raise ValueError(f"{source} does not say into how many heads its {C} features are cut. Give n_head=.")
     head, table = state.get("lm_head.weight"), state["transformer.wte.weight"]
@@ -268,11 +311,11 @@ def _from_llama(state: State) -> State:
         for pattern, ours in LLAMA_NAMES:
             name = re.sub(pattern, ours, name)
         stem, _, last = name.rpartition(".")
-        if last == "gate_up_proj":
+        if last == "gate_up_proj" and tensor.dim() == 3:
             for e, both in enumerate(tensor):  # [E, 2M, C] -> E x [2M, C]
                 gate, up = both.chunk(2)  # [2M, C] -> 2 x [M, C]
                 found |= {f"{stem}.{e}.c_gate.weight": gate, f"{stem}.{e}.c_fc.weight": up}
-        elif last == "down_proj":
+        elif last == "down_proj" and tensor.dim() == 3:
             found |= {f"{stem}.{e}.c_proj.weight": down for e, down in enumerate(tensor)}  # [E, C, M] -> E x [C, M]
         else:
             found[name] = tensor
@@ -286,31 +329,41 @@ def _llama_config(said: Mapping[str, Any], source: str | Path) -> dict[str, Any]
         why = f"model_type={kind!r} is not" if said else "there is no config.json beside it to say which"
         raise ValueError(f"{source}: {why} one of llama, mistral, qwen2, mixtral.")
     rope = said.get("rope_parameters") or said.get("rope_scaling") or {}
+    if not isinstance(rope, Mapping):
+        raise ValueError(f"{source}: its config describes the rotary turn as {rope!r}, which says nothing by name.")
     if (rope_type := rope.get("rope_type", rope.get("type", "default"))) != "default":
         raise ValueError(f"{source}: its rotary frequencies are stretched ({rope_type}), which is not done here.")
     if said.get("mlp_bias") or said.get("hidden_act", "silu") != "silu":
         raise ValueError(f"{source}: its MLP is no SwiGLU without biases, the only one of the family that is known.")
-    window = said.get("sliding_window") if said.get("use_sliding_window", True) else None
-    positions = said["max_position_embeddings"]
+    n_layer, H, C, M, V, positions = (
+        _number(said, name, source)
+        for name in ("num_hidden_layers", "num_attention_heads", "hidden_size", "intermediate_size", "vocab_size",
+                     "max_position_embeddings")
+    )  # fmt: skip
+    limited = said.get("use_sliding_window", True) and said.get("sliding_window")
+    window = _number(said, "sliding_window", source) if limited else positions
     fields = {
-        "n_layer": said["num_hidden_layers"],
-        "n_head": said["num_attention_heads"],
-        "n_kv_head": said.get("num_key_value_heads") or said["num_attention_heads"],
-        "d_head": said.get("head_dim") or said["hidden_size"] // said["num_attention_heads"],
-        "n_embd": said["hidden_size"],
-        "d_mlp": said["intermediate_size"],
-        "vocab_size": said["vocab_size"],
+        "n_layer": n_layer,
+        "n_head": H,
+        "n_kv_head": said.get("num_key_value_heads") or H,
+        "d_head": said.get("head_dim") or C // max(1, H),
+        "n_embd": C,
+        "d_mlp": M,
+        "vocab_size": V,
         # Attention that looks back a limited number of positions only is the usual one up to that many.
-        "block_size": min(positions, window or positions),
+        "block_size": min(positions, window),
         "positions": "rotary",
-        "rotary_base": float(rope.get("rope_theta", said.get("rope_theta", 10000.0))),
+        "rotary_base": float(_number(rope, "rope_theta", source, said.get("rope_theta", 10000.0))),
         "norm_type": "rms",
-        "norm_eps": said.get("rms_norm_eps", 1e-6),
+        "norm_eps": _number(said, "rms_norm_eps", source, 1e-6),
         "activation": "swiglu",
         "bias": bool(said.get("attention_bias", False)),
         "qkv_bias": True if kind == "qwen2" else None,
         "dropout": 0.0,
     }
     if kind == "mixtral":
-        fields |= {"n_expert": said["num_local_experts"], "n_chosen": said["num_experts_per_tok"]}
+        fields |= {
+            "n_expert": _number(said, "num_local_experts", source),
+            "n_chosen": _number(said, "num_experts_per_tok", source),
+        }
     return fields

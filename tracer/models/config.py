@@ -5,7 +5,7 @@ from typing import Any, Literal, Self
 
 from .attention import HOWS, How
 from .blocks import ACTIVATIONS, NORMS, Activation, Norm
-from .inputs import check_choice, check_even, check_groups, check_heads, check_positive
+from .inputs import check_choice, check_chosen, check_even, check_groups, check_heads, check_positive
 
 __all__ = ["PRESETS", "GPTConfig"]
 
@@ -124,6 +124,12 @@ class GPTConfig:
             check_even("d_head", self.sizes["D"])
         if self.positions == "sinusoidal":
             check_even("n_embd", self.n_embd)
+        if self.n_expert is not None:
+            check_chosen(self.n_expert, self.n_chosen)
+        for name in ("norm_eps", "rotary_base"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+                raise ValueError(f"{name}={value!r} has to be a number above 0.")
         if self.n_expert is not None and self.activation != "swiglu":
             raise ValueError(
                 f"n_expert={self.n_expert} with activation={self.activation!r}: the experts here are SwiGLU networks. "

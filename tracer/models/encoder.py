@@ -34,6 +34,7 @@ def mean_of_tokens(x: Tensor, padding: Tensor | None = None) -> Tensor:
     """Return the mean `[B, C]` of the vectors x `[B, T, C]`; with `padding` `[B, T]`, of the tokens alone."""
     if padding is None:
         return x.mean(dim=1)  # [B, T, C] -> [B, C]
+    check_mask("padding", padding, [tuple(x.shape[:2])])
     real = padding.unsqueeze(-1).to(x.dtype)  # [B, T] -> [B, T, 1]
     total = (x * real).sum(dim=1)  # [B, T, C] * [B, T, 1] -> [B, T, C] -> [B, C]
     return total / real.sum(dim=1).clamp(min=1)  # [B, C] / [B, 1]
@@ -121,8 +122,8 @@ class Encoder(nn.Module):
         check_batch(idx, None, self.vocab_size, self.block_size)
         if padding is not None:
             check_mask("padding", padding, [tuple(idx.shape)])
-        if segments is not None and self.wse is not None:
-            check_segments(segments, idx, self.wse.num_embeddings)
+        if segments is not None:
+            check_segments(segments, idx, 0 if self.wse is None else self.wse.num_embeddings)
         _, T = idx.shape
         x = self.wte(idx) + self.wpe(torch.arange(T, device=idx.device))  # [B, T, C] + [T, C] -> [B, T, C]
         if self.wse is not None:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from .attention import Attention
 from .axes import gather_axes
 from .blocks import Activation, Block, LayerNorm, Norm
+from .generation import evaluating
 from .inputs import check_batch, check_choice, check_pair, check_positive, check_source_ids
 from .positions import LearnedPositions, SinusoidalPositions
 
@@ -158,6 +159,7 @@ class EncoderDecoder(nn.Module):
 
     def decode(self, idx: Tensor, memory: Tensor, src_padding: Tensor | None = None) -> Tensor:
         """Return logits `[B, T, V]` for the target so far, idx `[B, T]`, with memory `[B, S, C]` to look at."""
+        check_batch(idx, None, self.vocab_size, self.block_size)
         x = self._embed(idx, self.embedding, self.positions)  # [B, T] -> [B, T, C]
         for block in self.decoder:
             x = block(x, memory, memory_padding=src_padding)  # [B, T, C]; queries from x, keys and values from memory
@@ -176,13 +178,19 @@ class EncoderDecoder(nn.Module):
         self, src: Tensor, max_new_tokens: int, *, start: int, stop: int | None = None,
         src_padding: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
-        """Return the likeliest token of each step `[B, T]`; after `stop` a row repeats it. The source is read once."""
+        """Return the likeliest token of each step `[B, T]`, without dropout; after `stop` a row repeats it.
+
+        The source is read once.
+        """
         check_positive(max_new_tokens=max_new_tokens)
+        with evaluating(self):
+            return self._generate(src, max_new_tokens, start, stop, src_padding)
+
+    def _generate(self, src: Tensor, n: int, start: int, stop: int | None, src_padding: Tensor | None) -> Tensor:
         memory = self.encode(src, src_padding)
         idx = torch.full_like(src[:, :1], start)  # [B, 1]
         done = torch.zeros_like(idx, dtype=torch.bool)
-        for _ in range(max_new_tokens):
-            check_batch(idx, None, self.vocab_size, self.block_size)
+        for _ in range(n):
             token = self.decode(idx, memory, src_padding)[:, -1:].argmax(-1)  # [B, T, V] -> [B, 1, V] -> [B, 1]
             if stop is not None:
                 token = token.masked_fill(done, stop)

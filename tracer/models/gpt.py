@@ -21,7 +21,7 @@ from .cache import KVCache
 from .checkpoints import load, read_checkpoint
 from .config import GPTConfig
 from .generation import check_draw, choose, evaluating
-from .inputs import check_batch, check_mask, check_tokens
+from .inputs import check_batch, check_cache, check_mask, check_tokens
 from .positions import LearnedPositions, Rotary, SinusoidalPositions
 
 __all__ = ["GPT"]
@@ -140,6 +140,8 @@ class GPT(nn.Module):
             TypeError, ValueError, IndexError: ids of another type, shape or range.
         """
         V, block_size = self.config.vocab_size, self.config.block_size
+        if cache is not None:
+            check_cache(cache, self.config.n_layer)
         past = 0 if cache is None else len(cache[0])
         check_batch(idx, targets, V, block_size, past)
         B, T = idx.shape

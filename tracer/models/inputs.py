@@ -11,7 +11,9 @@ from torch import Tensor
 
 __all__ = [
     "check_batch",
+    "check_cache",
     "check_choice",
+    "check_chosen",
     "check_even",
     "check_groups",
     "check_heads",
@@ -69,6 +71,16 @@ def check_groups(n_head: int, n_kv_head: int) -> None:
         )
 
 
+def check_chosen(n_expert: int, n_chosen: int) -> None:
+    """Raise ValueError unless each token can have K of E experts."""
+    check_positive(n_expert=n_expert, n_chosen=n_chosen)
+    if n_chosen > n_expert:
+        raise ValueError(
+            f"n_chosen={n_chosen} experts for each token, but there are n_expert={n_expert}. "
+            f"Give n_chosen from 1 to {n_expert}."
+        )
+
+
 def check_source(d_source: int | None, causal: bool, block_size: int | None) -> None:
     """Raise ValueError for a causal mask over another sequence, or one that is stored and never used."""
     if d_source is not None:
@@ -111,6 +123,8 @@ def _check_width(name: str, x: Tensor, width: int) -> None:
 
 def check_mask(name: str, mask: Tensor, shapes: Sequence[tuple[int, ...]]) -> None:
     """Raise TypeError unless a mask is of True and False, ValueError unless it has one of `shapes`."""
+    if not isinstance(mask, Tensor):
+        raise TypeError(f"{name} is a {type(mask).__name__}, but a mask is a tensor. Use torch.tensor({name}).")
     if mask.dtype != torch.bool:
         raise TypeError(
             f"{name} holds {mask.dtype}, but a mask is True where there is something to see. Use {name}.bool() for one "
@@ -165,6 +179,15 @@ def check_batch(
             f"so both are [B, T]. From one sequence: idx = ids[:, :-1], targets = ids[:, 1:]."
         )
     _check_ids("targets", targets, vocab_size, lowest=-1)
+
+
+def check_cache(cache: Sequence[object], n_layer: int) -> None:
+    """Raise ValueError unless there is a cache for each block."""
+    if len(cache) != n_layer:
+        raise ValueError(
+            f"cache is a list of {len(cache)}, but the model has {n_layer} blocks and each keeps its own. "
+            "Take one from new_cache()."
+        )
 
 
 def check_pair(src: Tensor, idx: Tensor) -> None:
@@ -253,8 +276,13 @@ def check_even(name: str, size: int) -> None:
         raise ValueError(f"{name}={size} is odd, but a sine and a cosine, or two turned features, go in pairs.")
 
 
-def check_positions(positions: Tensor, x: Tensor) -> None:
-    """Raise ValueError unless positions are `[T]` or `[B, T]` for x `[B, H, T, D]`."""
+def check_positions(positions: Tensor, x: Tensor, d_head: int) -> None:
+    """Raise ValueError unless x is `[B, H, T, D]` with D = `d_head`, and positions are `[T]` or `[B, T]`."""
+    if x.dim() != 4 or x.shape[-1] != d_head:
+        raise ValueError(
+            f"x is {list(x.shape)}, but the turn was built for [B, H, T, D] with D={d_head}. "
+            "Build Rotary with the head size of the layer."
+        )
     B, _, T, _ = x.shape
     if tuple(positions.shape) not in ((T,), (B, T), (1, T)):
         raise ValueError(
@@ -265,6 +293,11 @@ def check_positions(positions: Tensor, x: Tensor) -> None:
 
 def check_segments(segments: Tensor, idx: Tensor, n_segment: int) -> None:
     """Raise unless each token of `idx` `[B, T]` has a segment from 0 to n_segment - 1."""
+    if n_segment == 0:
+        raise ValueError("segments are given, but the model was built with n_segment=0. Leave them out.")
+    if not isinstance(segments, Tensor) or segments.dtype not in (torch.int64, torch.int32):
+        kind = segments.dtype if isinstance(segments, Tensor) else type(segments).__name__
+        raise TypeError(f"segments is {kind}, but the model takes a tensor of whole numbers. Use .long().")
     if segments.shape != idx.shape:
         raise ValueError(f"segments is {list(segments.shape)}, but idx is {list(idx.shape)}: each token has one.")
     _check_ids("segments", segments, n_segment, count="n_segment")

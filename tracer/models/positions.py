@@ -87,6 +87,8 @@ class Rotary(nn.Module):
     [[[[1.0, 0.0], [0.5400000214576721, 0.8399999737739563]]]]
     """
 
+    axes: ClassVar[dict[str, str]] = {"x": "B H T D"}
+
     def __init__(self, d_head: int, *, layout: Layout = "halves", base: float = 10000.0) -> None:
         super().__init__()
         check_even("d_head", d_head)
@@ -100,7 +102,7 @@ class Rotary(nn.Module):
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         """Return x `[B, H, T, D]` turned by positions `[T]` or `[B, T]`."""
-        check_positions(positions, x)
+        check_positions(positions, x, self.d_head)
         if positions.dim() == 2:
             positions = positions.unsqueeze(1)  # [B, T] -> [B, 1, T], the same for every head
         angles = _angles(positions, self.d_head, self.base, x.dtype)  # [T, D/2] or [B, 1, T, D/2]

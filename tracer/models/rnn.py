@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .axes import gather_axes
-from .inputs import check_batch, check_choice, check_pair, check_positive, check_source_ids, check_tokens
+from .inputs import check_batch, check_choice, check_pair, check_positive, check_source_ids
 
 __all__ = ["AdditiveAttention", "GRUCell", "Query", "RNNSeq2Seq"]
 
@@ -40,8 +40,7 @@ class GRUCell(nn.Module):
     @property
     def axes(self) -> dict[str, str]:
         """Axes of both inputs and of every parameter; what is read is C wide or a multiple of it."""
-        times = self.n_input // self.n_embd
-        read = "n_input" if self.n_input % self.n_embd else "C" if times == 1 else f"{times}C"
+        read = _multiple("n_input", self.n_input, self.n_embd)
         both = {"weight_ih": f"3C {read}", "weight_hh": "3C C", "bias_ih": "3C", "bias_hh": "3C"}
         return {"x": f"B {read}", "state": "B C"} | both
 
@@ -70,7 +69,8 @@ class AdditiveAttention(nn.Module):
 
     def __init__(self, n_embd: int, n_memory: int) -> None:
         super().__init__()
-        self.n_embd, self.times = n_embd, n_memory // n_embd
+        check_positive(n_embd=n_embd, n_memory=n_memory)
+        self.n_embd, self.n_memory = n_embd, n_memory
         self.query = nn.Linear(n_embd, n_embd, bias=False)  # W
         self.key = nn.Linear(n_memory, n_embd)  # U
         self.score = nn.Linear(n_embd, 1, bias=False)  # v
@@ -78,7 +78,7 @@ class AdditiveAttention(nn.Module):
     @property
     def axes(self) -> dict[str, str]:
         """Axes of the inputs and of every parameter; states of both directions are 2C wide."""
-        wide = "C" if self.times == 1 else f"{self.times}C"
+        wide = _multiple("n_memory", self.n_memory, self.n_embd)
         inputs = {"state": "B C", "memory": f"B S {wide}", "keys": "B S C", "mask": "B S"}
         return inputs | {"query.weight": "C C", "key.weight": f"C {wide}", "key.bias": "C", "score.weight": "1 C"}
 
@@ -251,10 +251,10 @@ class RNNSeq2Seq(nn.Module):
     ) -> Tensor:
         """Return the likeliest token of each step `[B, T]`; after `stop` a row repeats it."""
         check_positive(max_new_tokens=max_new_tokens)
-        check_tokens(src)
         memory, state, mask = self.encode(src, src_padding)
         keys = self.attention.key(memory) if self.attention is not None else memory
         token = torch.full_like(src[:, 0], start)  # [B]
+        check_batch(token.unsqueeze(1), None, self.vocab_size)
         done, found = torch.zeros_like(token, dtype=torch.bool), []
         for _ in range(max_new_tokens):
             out, state, _ = self.step(self.embedding(token), state, memory, keys, mask)
@@ -266,6 +266,11 @@ class RNNSeq2Seq(nn.Module):
             if done.all():
                 break
         return torch.stack(found, dim=1)  # T x [B] -> [B, T]
+
+
+def _multiple(name: str, size: int, C: int) -> str:
+    """Return the axis of `size` features as a multiple of C, or `name` where it is none."""
+    return name if size % C else "C" if size == C else f"{size // C}C"
 
 
 def _read(cell: GRUCell, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:

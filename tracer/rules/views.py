@@ -141,7 +141,9 @@ def _repeat_interleave(step: Step) -> list[Axes]:
         written = step.literals[at].rpartition("=")[2] if 0 <= at < len(step.literals) else ""
         features = 1 < x.rank == d + 1 and not step.space.is_data(x.axes[d].term)
         factor = [Axis(number(times))] if features and written.isdigit() else step.fresh([times])
-        new = Axis(step.space.product(a.term for a in (x.axes[d], *factor)))
+        # One entry, repeated, is any axis of that many: a single key head becomes H of them.
+        parts = factor if x.axes[d].size == 1 else [x.axes[d], *factor]
+        new = Axis(step.space.product(a.term for a in parts))
     return [[*x.axes[:d], new, *x.axes[d + 1 :]]]
 
 
