@@ -54,9 +54,10 @@ _MOST_HELD, _DEEPEST = 10_000, 5
 
 _CONSTANT = ("constant", "")
 Frozen = tuple[tuple[Any, ...], tuple[tuple[str, Any], ...]]
-Running = tuple[nn.Module, str, int, bool]
+Running = tuple[nn.Module, str, int, int]
 """A module whose forward runs: its path, the number of its first event, and whether its code is a library's."""
-_OUTSIDE = (None, "", 0, False)
+_OUTSIDE = (None, "", 0, 0)
+_EINOPS = 2
 
 
 class Recorder(TorchFunctionMode):
@@ -70,14 +71,15 @@ class Recorder(TorchFunctionMode):
         self.events = self.log.events
         self.ledger = Ledger(self.log, keep_values, self._introduce)
         self.known = self.ledger.known
-        self.path, self.in_library = "", False
+        self.path, self.in_library = "", 0
         """of the module that runs: its path, and whether its code is a library's"""
         self.stack: list[Running] = []
         self.root: Root | None = None
         self.roots: dict[int, Root] = {}
         self.declared: nn.Module | None = None
         """the module whose inputs `declare` has taken"""
-        self.libraries: dict[type, bool] = {}
+        self.libraries: dict[type, int] = {}
+        """class of modules -> 0 for a user's code, 1 for a library's, 2 for that of einops"""
         self.wanted: dict[str, str] = {}
         """variable -> axes text that no tensor has got yet"""
         self.arriving: str | None = None
@@ -175,7 +177,8 @@ class Recorder(TorchFunctionMode):
             place, where = outwards(frame)
             if where is None:
                 place, where = in_layer(frame)
-            if place is not None and not (place.simple and (self.in_library or where is frame)):
+            quiet = self.in_library or where is frame or not (place is None or place.names or of_einops(frame.f_code))
+            if place is not None and not (place.simple and quiet):
                 place = self._named(place, frame, where, out)
             self.events.append((call, frozen[0], frozen[1], outs, memory, place, self.path, None))
         except Exception as error:
@@ -342,7 +345,7 @@ class Recorder(TorchFunctionMode):
         _, _, first, library = stack.pop()
         _, self.path, _, self.in_library = stack[-1] if stack else _OUTSIDE
         if library and len(self.events) > first:
-            if type(module).__module__.startswith("einops."):
+            if library == _EINOPS:
                 self.groups = [g for g in self.groups if g.first < first]  # a layer may hold others
                 self.groups.append(Group(type(module).__name__, first, len(self.events) - 1, said_by(module)))
             if len(self.events) - first > 1 and not self.in_library:
@@ -636,9 +639,11 @@ def tidy(traceback: TracebackType | None) -> None:
             traceback = traceback.tb_next
 
 
-def _has_library_code(kind: type[nn.Module]) -> bool:
+def _has_library_code(kind: type[nn.Module]) -> int:
     forward: Any = getattr(kind, "forward", None)  # a script's class has none
     code = getattr(unwrap(forward), "__code__", None)  # @torch.no_grad() wraps a user's forward
+    if code is not None and of_einops(code):
+        return _EINOPS
     return code is None or is_library(code)
 
 
