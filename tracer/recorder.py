@@ -25,7 +25,7 @@ from .errors import AxesError
 from .ledger import PLAIN, DisableTorchFunction, Entry, Ledger, Made
 from .naming import parse_axes
 from .opened import BOXES
-from .paths import Root, own
+from .paths import Root
 from .patterns import FUNCTIONS, Group, gather, said_by
 from .records import Call, Failure, Log, Ref, Slice
 from .sites import Place, caller_names, in_layer, is_library, locate, of_einops, outwards, trail
@@ -344,20 +344,21 @@ class Recorder(TorchFunctionMode):
                 return
         _, _, first, library = stack.pop()
         _, self.path, _, self.in_library = stack[-1] if stack else _OUTSIDE
-        if library and len(self.events) > first:
-            if library == _EINOPS:
+        if library:
+            ran = len(self.events) - first
+            if ran and library == _EINOPS:
                 self.groups = [g for g in self.groups if g.first < first]  # a layer may hold others
                 self.groups.append(Group(type(module).__name__, first, len(self.events) - 1, said_by(module)))
-            if len(self.events) - first > 1 and not self.in_library:
+            if ran > 1 and not self.in_library:
                 self._settle(first, output)
 
     def _meet(self, module: nn.Module, dot: str) -> None:
         """Write down the parameters and buffers of a module before any code of it runs."""
-        root = self.root
+        members, root = module.__dict__, self.root  # a module's attributes cost far more
         said = self.earlier or (root is not None and root.declaring)
         known, first, sources = self.known, self.ledger.first, self.log.sources
-        for kind in ("parameter", "buffer"):
-            for name, t in own(module, kind):
+        for kind, held in (("parameter", members.get("_parameters")), ("buffer", members.get("_buffers"))):
+            for name, t in held.items() if held else ():  # those of a scripted module are in C++
                 if type(t) in PLAIN and id(t) not in known:  # all others are met when they are used
                     fact = first(t)
                     sources[fact] = kind, dot + name
