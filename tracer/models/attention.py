@@ -279,7 +279,7 @@ class Attention(nn.Module):
         """Return what may not be seen, True there, `[1 or B, 1 or H, T, S]`; None where everything may."""
         (B, H, T, _), S = q.shape, k.shape[2]
         hidden = None
-        if self.causal and T > 1:  # the last position alone sees all
+        if self.causal and (T > 1 or S == 1):  # one token after a cache sees all that is there
             # The last T of S positions ask: query t is position S - T + t.
             if self.block_size is not None:
                 mask = self.bias[:, :, S - T : S, :S]  # [1, 1, T, S]
