@@ -662,8 +662,10 @@ class Space:
         if len(words) == 1:
             word = words[0] if term.num == term.den == 1 or not {"+", "/"} & {*words[0]} else f"({words[0]})"
             return f"{term.num if term.num > 1 else ''}{word}{f'/{term.den}' if term.den > 1 else ''}"
-        count = [str(term.num)] if term.num > 1 else []
-        return f"({' '.join(count + words)})" + (f"/{term.den}" if term.den > 1 else "")
+        sums = any("+" in word for word in words)  # 2 beside a sum would seem to be part of it: (2 S+T T)
+        count = [str(term.num)] if term.num > 1 and not sums else []
+        times = str(term.num) if term.num > 1 and sums else ""
+        return f"{times}({' '.join(count + words)})" + (f"/{term.den}" if term.den > 1 else "")
 
     def _atom_name(self, atom: Atom | str) -> str:
         if isinstance(atom, str):

@@ -60,7 +60,7 @@ def regroup(step: Step, old: Axes, new: tuple[int, ...], written: Written, *, co
                 groups[k] = [(groups[k][0][0], _opened(step.space, groups[k], new[k]))]
     for i in hiding:
         _hide(step, i, groups, new, written)
-    for j in _unclear(step.space, new, groups, written, hiding) | _numbered(groups, written):
+    for j in _unclear(step.space, new, groups, written, hiding) | _numbered(step.space, groups, written):
         groups[j] = [(groups[j][0][0], _opened(step.space, groups[j], new[j]))]
     out = [_axis(step, old, groups[j]) if j in groups else None for j in range(len(new))]
     for j in range(len(new)):
@@ -85,12 +85,20 @@ def _is_width(step: Step, old: Axes, group: list[Unit]) -> bool:
     return not rest and not step.space.is_data(term) and bool(term.atoms) and term.size == old[place].size
 
 
-def _numbered(groups: dict[int, list[Unit]], written: Written) -> set[int]:
-    """Return what is in doubt where a number stands in a product and no number in the axis: `2 * M` is no (D M)."""
+def _numbered(space: Space, groups: dict[int, list[Unit]], written: Written) -> set[int]:
+    """Return what is in doubt where the code has a number and the axis none, or the other way round.
+
+    `2 * M` is no (D M), `H * 2` is no C, and T is no bare 2, though D or T may be 2.
+    """
     found: set[int] = set()
     for j, group in groups.items():
-        numbers = {int(f) for f in (written[j] or "").split("*") if f.strip().isdigit()}
-        if "*" in (written[j] or "") and len(group) > 1 and numbers - {t.num if t.atoms else t.size for _, t in group}:
+        text, terms = written[j] or "", [space.walk(t) for _, t in group]
+        numbers = {int(f) for f in text.split("*") if f.strip().isdigit()} if "*" in text else set()
+        parts = (space.halves(terms[0]) or ()) if len(terms) == 1 else terms
+        missing = numbers - {t.num if t.atoms else t.size for t in terms}
+        if missing & {p.size for p in parts} or (missing and len(terms) > 1):
+            found |= {j, *(k for k in groups if written[k] == "-1")}
+        elif text in space.sizes.keys() | space.seen.keys() and not any(t.atoms for t in terms) and terms[0].size > 1:
             found |= {j, *(k for k in groups if written[k] == "-1")}
     return found
 
