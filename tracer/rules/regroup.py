@@ -60,7 +60,11 @@ def regroup(step: Step, old: Axes, new: tuple[int, ...], written: Written, *, co
                 groups[k] = [(groups[k][0][0], _opened(step.space, groups[k], new[k]))]
     for i in hiding:
         _hide(step, i, groups, new, written)
-    for j in _unclear(step.space, new, groups, written, hiding) | _numbered(step.space, groups, written):
+    for j in (
+        _belied(step.space, new, groups, written)
+        | _unclear(step.space, new, groups, written, hiding)
+        | _numbered(step.space, new, groups, written)
+    ):
         groups[j] = [(groups[j][0][0], _opened(step.space, groups[j], new[j]))]
     out = [_axis(step, old, groups[j]) if j in groups else None for j in range(len(new))]
     for j in range(len(new)):
@@ -85,10 +89,20 @@ def _is_width(step: Step, old: Axes, group: list[Unit]) -> bool:
     return not rest and not step.space.is_data(term) and bool(term.atoms) and term.size == old[place].size
 
 
-def _numbered(space: Space, groups: dict[int, list[Unit]], written: Written) -> set[int]:
+def _belied(space: Space, new: tuple[int, ...], groups: dict[int, list[Unit]], written: Written) -> set[int]:
+    """Return what is in doubt where a -1 may hold any of the 1s and the code has another symbol for a size: H for T."""
+    if "-1" not in written or 1 not in new:
+        return set()
+    symbols = space.sizes.keys() | space.seen.keys()
+    names = {j: space.name(space.product(t for _, t in group)) for j, group in groups.items()}
+    other = {j for j, name in names.items() if written[j] in symbols and name not in (written[j], "?")}
+    return other and other | {j for j in groups if new[j] == 1}
+
+
+def _numbered(space: Space, new: tuple[int, ...], groups: dict[int, list[Unit]], written: Written) -> set[int]:
     """Return what is in doubt where the code has a number and the axis none, or the other way round.
 
-    `2 * M` is no (D M), `H * 2` is no C, and T is no bare 2, though D or T may be 2.
+    `2 * M` is no (D M), `H * 2` is no C, T is no bare 2, and what `T * D // 2` leaves is no D, though D or T may be 2.
     """
     found: set[int] = set()
     for j, group in groups.items():
@@ -96,6 +110,8 @@ def _numbered(space: Space, groups: dict[int, list[Unit]], written: Written) -> 
         numbers = {int(f) for f in text.split("*") if f.strip().isdigit()} if "*" in text else set()
         parts = (space.halves(terms[0]) or ()) if len(terms) == 1 else terms
         missing = numbers - {t.num if t.atoms else t.size for t in terms}
+        divisors = {int(d) for d in re.findall(r"/\s*(\d+)", text)}
+        found |= {x for k, w in enumerate(written) if w == "-1" for x in (j, k) if new[k] in divisors} & groups.keys()
         if missing & {p.size for p in parts} or (missing and len(terms) > 1):
             found |= {j, *(k for k in groups if written[k] == "-1")}
         elif text in space.sizes.keys() | space.seen.keys() and not any(t.atoms for t in terms) and terms[0].size > 1:
