@@ -45,7 +45,7 @@ OPERATORS = {
     "__rshift__": "bitwise_right_shift", "__rrshift__": "bitwise_right_shift", "__irshift__": "bitwise_right_shift_",
     "__eq__": "eq", "__ne__": "ne", "__lt__": "lt", "__le__": "le", "__gt__": "gt", "__ge__": "ge",
     "__getitem__": "getitem", "__setitem__": "setitem", "__bool__": "bool", "__deepcopy__": "deepcopy",
-    "__reversed__": "flip",
+    "__reversed__": "flip", "dsmm": "mm", "spmm": "mm",  # they equal mm as keys: the first to be met would name all
 }  # fmt: skip
 """Python's operator methods, under the names that torch gives to the same operations."""
 
