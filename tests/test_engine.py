@@ -1111,3 +1111,27 @@ def test_a_block_is_opened_once():
 def test_what_cannot_be_called_is_refused() -> None:
     with pytest.raises(TypeError, match=r"trace\(model, x\); the first is of type Tensor"):
         tracer.trace(torch.zeros(2, 3), nn.Linear(3, 3))
+
+
+def test_memory_is_not_told_where_an_input_cannot_be_asked_for_its_storage():
+    sparse = torch.eye(3).to_sparse()
+    t = tracer.trace(lambda: sparse.to_dense() + 1)
+    assert [op.memory for op in t] == [None, "new"]
+
+
+def test_the_bytes_of_a_module_that_gives_no_tensor_go_to_no_other_operation():
+    class Counts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.unused = nn.Linear(30, 30)
+
+        def forward(self, x):
+            return int(x.shape[0])
+
+    first = nn.Linear(3, 3)
+    x = torch.randn(2, 3)
+    with torch.no_grad():
+        traced = tracer.trace(nn.Sequential(first, torch.compile(Counts(), backend="eager")), x)
+        (alone,) = tracer.trace(first, x)
+    (op,) = traced
+    assert (op.name, op.flops, op.bytes_read) == ("linear", alone.flops, alone.bytes_read)

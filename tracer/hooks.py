@@ -246,9 +246,11 @@ def _come_back(aside: Aside, output: Any) -> None:
     call = module_call(aside.name)
     for r, frozen, inputs in aside.calls:
         if not r.closed:
+            number = len(r.events)
             with DisableTorchFunction():
                 r.after(None, call, frozen, inputs, output, frame)
-                r.log.work[len(r.events) - 1] = _work(aside.module, aside.args)
+                if len(r.events) > number:  # a call that gave no tensor is no operation
+                    r.log.work[number] = _work(aside.module, aside.args)
             if aside.module is not None:
                 r.leave(aside.module, output)
 

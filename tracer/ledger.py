@@ -32,6 +32,7 @@ _KEPT_ELEMENTS = 64
 _REFS = Ref._pool
 _NEW: tuple[Memory] = ("new",)
 _VIEW: tuple[Memory] = ("view",)
+_UNKNOWN = (None,)
 _lock = RLock()
 
 
@@ -94,7 +95,8 @@ class Ledger:
 
     def output(self, out: Tensor, inputs: Sequence[Entry], writes: bool) -> Made:
         """Write down the one tensor that an operation gave; `inputs` are its own."""
-        known, facts, memory = self.known, self.facts, _NEW
+        known, facts = self.known, self.facts
+        memory: tuple[Memory | None] = _NEW
         entry = known.get(id(out))
         if type(out) not in PLAIN or (entry is not None and entry[0]() is out):
             return self._special(out, inputs, writes)
@@ -106,6 +108,8 @@ class Ledger:
                 if other == address:
                     memory, storage = _VIEW, owner
                     break
+                if other is None:  # it could not be asked, and may be the one
+                    memory = _UNKNOWN
             facts.append((number, out.shape, out.stride(), out.storage_offset(), storage, out.dtype, out.device))
         except Exception:
             return self._special(out, inputs, writes)
