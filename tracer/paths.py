@@ -3,6 +3,7 @@
 Modules are held by weak reference: code inside a recorded block may make and drop them.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 from weakref import ref as weak
@@ -24,13 +25,14 @@ class Root:
         """`meet` is told of each module that is added, with the prefix of what is inside it."""
         self.module, self.meet = weak(module), meet
         self.paths: dict[int, str] = {}
-        self.declaring: dict[int, tuple[str, weak[nn.Module]]] = {}
-        """modules that may have an `axes` attribute, outermost first, with the prefix of what is inside them"""
+        self.declaring: set[int] = set()
+        """modules that may have an `axes` attribute"""
+        self._unasked: deque[tuple[str, weak[nn.Module]]] = deque()
+        """those not yet asked for it, outermost first, with the prefix of what is inside them"""
         self._silent: dict[type, bool] = {}
         """class -> whether it has no `axes` attribute"""
         self._owned: dict[int, tuple[str, str, weak[nn.Module], str]] | None = None
         self._axes: dict[str, str] = {}
-        self._asked = 0
 
     def add(self, module: nn.Module, path: str) -> None:
         """Go through a module and all inside it; of several paths the first stays."""
@@ -41,7 +43,8 @@ class Root:
         if silent is None:
             silent = self._silent[kind] = not hasattr(kind, "axes")
         if not silent or "axes" in members:
-            self.declaring[id(module)] = dot, weak(module)
+            self.declaring.add(id(module))
+            self._unasked.append((dot, weak(module)))
         self.meet(module, dot)
         for key, part in own(module, "module"):
             if part is not None and id(part) not in paths:
@@ -94,9 +97,8 @@ class Root:
 
     def axes_of(self, name: str, t: Tensor) -> str | None:
         """Return the axes that the outermost module to say so declares for a parameter or buffer."""
-        while name not in self._axes and self._asked < len(self.declaring):
-            dot, holder = list(self.declaring.values())[self._asked]
-            self._asked += 1
+        while name not in self._axes and self._unasked:
+            dot, holder = self._unasked.popleft()
             for inner, text in axes_of(holder()).items():
                 self._axes.setdefault(dot + inner, text)
         if name not in self._axes and self._axes:  # tied weights may be declared under their other name

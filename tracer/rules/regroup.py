@@ -45,9 +45,7 @@ def regroup(step: Step, old: Axes, new: tuple[int, ...], written: Written, *, co
     big = sorted(groups)
     hiding = {i for i, a in enumerate(old) if _hides_one(step.space, step.space.walk(a.term))}
     _place_ones(step, sorted(ones, key=lambda u: u[0]), new, groups, written, hiding)
-    for j in (
-        j for j, n in enumerate(new) if n == 1 and _divides(written[j] or "")
-    ):  # what the other part is, is hidden
+    for j in [j for j, n in enumerate(new) if n == 1 and _divides(written[j] or "")]:  # the other part is hidden
         for k in {j, max((k for k in big if k < j), default=j), min((k for k in big if k > j), default=j)}:
             groups[k] = [((k, 0), _opened(step.space, groups.get(k, []), new[k]))]
     left = any(n == 1 and j not in groups and written[j] != "1" for j, n in enumerate(new))
