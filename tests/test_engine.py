@@ -1135,3 +1135,21 @@ def test_the_bytes_of_a_module_that_gives_no_tensor_go_to_no_other_operation():
         (alone,) = tracer.trace(first, x)
     (op,) = traced
     assert (op.name, op.flops, op.bytes_read) == ("linear", alone.flops, alone.bytes_read)
+
+
+@pytest.mark.parametrize("held", [False, True], ids=["free", "locals() is held"])
+def test_explaining_a_failure_keeps_no_variable_of_a_function_that_goes_on(held):
+    def goes_on():
+        x = torch.randn(2, 5)
+        alive = weakref.ref(x)
+        seen = locals() if held else None
+        with pytest.raises(ValueError, match="unpack") as caught, tracer.record():
+            _B, _T, _C = x.shape
+        assert "Shape Tracer" in caught.value.__notes__[0]
+        if seen is not None:
+            assert seen["x"] is x
+            del seen
+        del x, caught
+        return alive() is None or held
+
+    assert goes_on()

@@ -4,8 +4,10 @@ No torch function was running, so nothing was recorded: what failed is read from
 other. Only errors are taken whose message is known here; all others are the user's own and are left alone.
 """
 
+import inspect
 import linecache
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType, TracebackType
 from typing import Any
@@ -56,7 +58,7 @@ def stumble(
         args = _unpacked(frame, source, ref, events)
     if not args and not any(kind.search(message) for kind in (_ATTRIBUTE, _CALL, _CONCATENATED, _LAYER)):
         return None
-    owner = frame.f_locals.get("self")
+    owner = _variable(frame, "self")
     path = paths.get(id(owner), "") if isinstance(owner, nn.Module) else ""
     return Failure(Call(name), args, (), Site(source), path, type(error).__name__, message.strip())
 
@@ -79,7 +81,7 @@ def _name(message: str, traceback: TracebackType | None) -> str:
     if said := _CALL.search(message):
         return said.group(1) or "cat"
     if _LAYER.search(message) and not _raised_by_the_user(traceback):
-        owners = [frame.f_locals.get("self") for frame, _ in _frames(traceback)]
+        owners = [_variable(frame, "self") for frame, _ in _frames(traceback)]
         return next((type(m).__name__ for m in reversed(owners) if isinstance(m, nn.Module)), "")
     return ""
 
@@ -96,6 +98,23 @@ def _frames(traceback: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
         traceback = traceback.tb_next
 
 
+def _variable(frame: FrameType, name: str) -> Any:
+    """Return a variable of a frame, or None; the frame may still run, and must hold no more than before.
+
+    Until Python 3.13 a function's frame keeps what `f_locals` shows, and with it tensors that the code lets go. It is
+    emptied again, unless somebody else holds it, as the result of `locals()`.
+    """
+    held = frame.f_locals
+    value = held.get(name)
+    if type(held) is dict and frame.f_code.co_flags & inspect.CO_OPTIMIZED and sys.getrefcount(held) <= _UNSHARED:
+        held.clear()
+    return value
+
+
+_UNSHARED = 3
+"""References to what `f_locals` shows: the frame's, ours and that of the question."""
+
+
 def _users_line(traceback: TracebackType | None) -> tuple[FrameType, Source] | None:
     """Return the innermost frame of the user's code with its line."""
     for frame, line in reversed(list(_frames(traceback))):
@@ -108,7 +127,7 @@ def _users_line(traceback: TracebackType | None) -> tuple[FrameType, Source] | N
 def _tensors(frame: FrameType, code: str) -> list[tuple[str, Tensor]]:
     """Return the tensors that a line names, in its order, each once."""
     names = dict.fromkeys(re.findall(r"(?<![\w.'\"])[A-Za-z_]\w*", code.rpartition(" = ")[2]))
-    return [(name, value) for name in names if isinstance(value := frame.f_locals.get(name), Tensor)]
+    return [(name, value) for name in names if isinstance(value := _variable(frame, name), Tensor)]
 
 
 def _unpacked(
@@ -117,7 +136,7 @@ def _unpacked(
     """Return the tensor that a statement took apart, how, and into how many parts; () where it is something else."""
     if said := _WHAT.search(source.code):
         name = said.group(1) or said.group(2)
-        x = frame.f_locals.get(name)
+        x = _variable(frame, name)
         return (ref(x, name), "shape", len(x.shape)) if isinstance(x, Tensor) else ()
     call, args, _, outs, _, site, *_ = events[-1] if events else (None, (), (), (), (), None)
     here = site is not None and (site.source.file, site.source.line) == (source.file, source.line)
