@@ -16,7 +16,7 @@ from .exercise import Case, Draw, Exercise, Mistake
 from .feedback import Feedback, Status
 from .running import Outcome, has_placeholder, run
 
-__all__ = ["arguments", "try_function"]
+__all__ = ["Trial", "arguments", "tell", "try_function"]
 
 
 def arguments(exercise: Exercise) -> tuple[str, ...]:
@@ -81,6 +81,11 @@ def try_function(exercise: Exercise, answer: Any, draw: Draw) -> Feedback:
     trial = Trial(exercise, cases, wants, [run(answer, case, names) for case in cases])
     if _unfinished(answer, trial.outcomes[0]):
         return Feedback(exercise.id, "not attempted", "")
+    return tell(trial)
+
+
+def tell(trial: Trial) -> Feedback:
+    """Return feedback on what a function gave, wherever it ran."""
     return _right(trial) if trial.wrong is None else _wrong(trial, trial.wrong)
 
 
