@@ -182,11 +182,12 @@ class Nursery:
     def _choose(self) -> None:
         """Take the first walls that hold here."""
         reasons = []
-        for self.way in self.ways:
+        for way in self.ways:
+            self.way = way
             reason = self.holds()
             if not reason:
                 return
-            reasons.append(f"{self.way}: {reason}")
+            reasons.append(f"{way}: {reason}")
         text = _("This system cannot wall off what students hand in ({reasons}).")
         raise NotIsolated(text.format(reasons="; ".join(reasons)))
 

@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from ..errors import TracerError
 from ..speech import _
-from .closed import Apart, Bounds, Nursery, Unwalled
+from .closed import Apart, Bounds, NotIsolated, Nursery, Unwalled
 from .grader import Settings, asked_for, grade, workers
 from .state import Row
 
@@ -23,8 +23,8 @@ def add_command(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]
         "grade",
         help=_("run handed-in notebooks apart and mark their answers"),
         description=_(
-            "Runs each notebook in a folder as hostile code, walled off from this machine, and marks the results of its "
-            "answers. Writes a table, a page of the class and a page for each student."
+            "Runs each notebook in a folder as hostile code, walled off from this machine, and marks what its answers "
+            "gave. Writes a table, a page of the class and a page for each student."
         ),
     )
     parser.add_argument("folder", type=Path, help=_("notebooks, or a folder for each student"))
@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
             rows = grade(arguments.folder, arguments.out, settings, apart, progress)
     except TracerError as error:
         print(error, file=sys.stderr)
-        if not arguments.unsafe and type(error).__name__ == "NotIsolated":
+        if not arguments.unsafe and isinstance(error, NotIsolated):
             print(_("With --unsafe they run all the same, as if you had started them yourself."), file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -32,7 +32,7 @@ class GradingError(TracerError, ValueError):
 
 @dataclass(frozen=True)
 class Settings:
-    """How a class is graded. `assignment` holds ids of exercises; empty: each notebook's own. `seed` draws the inputs."""
+    """How a class is graded: ids of exercises (none: each notebook's own), the inputs' seed, notebooks at a time."""
 
     assignment: tuple[str, ...] = ()
     seed: str | None = None
@@ -150,7 +150,7 @@ class _Class:
             detail = _("No cell checks an exercise that is known here.")
             return Row(submission.student, submission.file, "no checks", detail)
         told, buffers = self.questions.request(ids)
-        request = {"cells": notebook.cells, "exercises": told, "seconds": self.settings.bounds.one}
+        request = told | {"cells": notebook.cells, "seconds": self.settings.bounds.one}
         return pool.submit(self.apart.run, request, buffers, self.settings.bounds), notebook, ids
 
     def _row(self, submission: Submission, notebook: Notebook, ids: tuple[str, ...], heard: Heard) -> Row:

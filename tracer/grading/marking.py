@@ -54,7 +54,7 @@ class _Question:
 
 
 def of_notebook(exercises: Sequence[Exercise], asked: Sequence[str]) -> tuple[Exercise, ...]:
-    """Return all exercises of the lesson that most of the ids checked by a notebook belong to; none where none is known."""
+    """Return all exercises of the lesson that most of the ids checked by a notebook belong to."""
     lessons = Counter(exercise.notebook for exercise in exercises if exercise.id in asked)
     if not lessons:
         return ()
@@ -62,14 +62,20 @@ def of_notebook(exercises: Sequence[Exercise], asked: Sequence[str]) -> tuple[Ex
     return tuple(exercise for exercise in exercises if exercise.notebook == lesson)
 
 
+def _listed(exercise: Exercise) -> dict[str, Any]:
+    facts = {name: getattr(exercise, name) for name in ("id", "notebook", "kind", "question", "minutes", "points")}
+    return facts | {"choices": dict(exercise.choices), "text": str(exercise)}
+
+
 class Questions:
     """The exercises of one run, with inputs drawn from one seed; `request` sends them, `mark` judges what came back."""
 
     def __init__(self, exercises: Sequence[Exercise], seed: str) -> None:
         self.questions = {exercise.id: _question(exercise, seed) for exercise in exercises}
+        self.catalogue = [_listed(exercise) for exercise in exercises]
 
     def request(self, ids: Sequence[str]) -> tuple[dict[str, Any], list[bytes]]:
-        """Return these exercises for the closed process: kinds, names of arguments, inputs, and their raw numbers."""
+        """Return what the closed process gets: what is asked, the inputs for these, and their raw numbers."""
         told, buffers = {}, []
         for id in ids:
             question, cases = self.questions[id], []
@@ -80,7 +86,7 @@ class Questions:
                 buffers += mine
             names = arguments(question.exercise) if question.exercise.kind == "function" else ()
             told[id] = {"kind": question.exercise.kind, "names": names, "cases": cases}
-        return told, buffers
+        return {"exercises": told, "catalogue": self.catalogue}, buffers
 
     def mark(self, ids: Sequence[str], heard: Heard) -> list[Mark]:
         """Return a mark for each of these exercises."""
@@ -173,8 +179,8 @@ def _trouble(told: Any) -> Trouble:
         raise WireError("not an exception")
     notes = told.get("notes")
     texts = tuple(_text(note) for note in notes[:3]) if isinstance(notes, list) else ()
-    plain = [_text(told.get(key)) for key in ("type", "text", "where", "code")]
-    return Trouble(*plain, told.get("unfinished") is True, texts)
+    plain = {key: _text(told.get(key)) for key in ("type", "text", "where", "code")}
+    return Trouble(**plain, unfinished=told.get("unfinished") is True, notes=texts)
 
 
 def _text(value: Any) -> str:

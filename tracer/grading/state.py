@@ -1,5 +1,6 @@
-"""What a run has graded so far, in a file beside the result: one line for each notebook, so that a run that was ended
-half-way goes on where it was. A line that was cut off is forgotten, and its notebook graded again.
+"""What a run has graded so far, in a file beside the result, so that one that was ended half-way goes on from there.
+
+One line for each notebook. A line that was cut off is forgotten, and its notebook graded again.
 """
 
 import contextlib

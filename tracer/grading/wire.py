@@ -115,7 +115,7 @@ class Reader:
         self._body, self._place = memoryview(body), 0
 
     def value(self, tree: Any, depth: int = 0) -> Any:
-        """Return the value that a tree stands for; raises WireError where it stands for none, or the bytes don't fit."""
+        """Return the value that a tree stands for; raises WireError where there is none, or the bytes don't fit."""
         if not isinstance(tree, list) or not tree or not isinstance(tree[0], str) or depth > DEPTH:
             raise WireError("not a value")
         kind, *rest = tree

@@ -1,8 +1,8 @@
 """Runs one notebook's cells in the closed process, calls what they hand in, and sends what came out.
 
-All that is here can be tampered with by the cells it runs: so nothing here judges. `check` records an answer; a function
-is called at once on the inputs that came with the request, and its results leave as plain numbers. The exercises, their
-references and their words are not in this process.
+All that is here can be tampered with by the cells it runs, so nothing here judges. `check` records an answer; a
+function is called at once on the inputs that came with the request, and its results leave as plain numbers. What is
+right, and why, is not in this process.
 """
 
 import ast
@@ -84,19 +84,27 @@ class _Noted:
     __repr__ = __str__
 
 
-class Lessons(types.ModuleType):
-    """Stands for `tracer.lessons`: `check` hands in, all else says that it is not there while grading."""
+class _Listed(types.SimpleNamespace):
+    """An exercise as a learner may see it: what is asked, not what is right."""
 
-    def __init__(self, check: Callable[[str, Any], object]) -> None:
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Lessons(types.ModuleType):
+    """Stands for `tracer.lessons`: `check` hands in, `exercises` lists what is asked, nothing else is there."""
+
+    def __init__(self, check: Callable[[str, Any], object], catalogue: list[dict[str, Any]]) -> None:
         super().__init__("tracer.lessons")
         self.__path__: list[str] = []
         self.check = check
+        self.exercises = lambda: tuple(_Listed(**facts) for facts in catalogue)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        if name == "exercises":
-            return tuple
         return lambda *args, **kwargs: _Noted("not while grading")
 
 
@@ -239,7 +247,7 @@ def run_notebook(request: dict[str, Any], body: bytes, handle: int) -> None:
     """
     sender = Sender(handle)
     desk = _Desk(sender, _exercises(request["exercises"], body), request["seconds"])
-    lessons = Lessons(desk.check)
+    lessons = Lessons(desk.check, request["catalogue"])
     sys.modules["tracer.lessons"] = lessons
     sys.modules["tracer"].lessons = lessons  # type: ignore[attr-defined]
     _begin()
