@@ -4,6 +4,8 @@
 Each answers wrongly; what it tries first is its own affair. A mark it leaves where it must not is called HACKED.
 """
 
+# ruff: noqa: E501 - the lines are those of cells
+
 WRONG = """
 from tracer import lessons
 import tracer, torch
@@ -83,7 +85,7 @@ def wrong(x, H):
     "results of other kinds": """
 values = [torch.full((1,), float("nan")), torch.zeros(2, dtype=torch.complex64), torch.empty(3, device="meta"),
           torch.eye(3).to_sparse(), object(), NotImplemented, 10**5000, "right", b"right", [[[[[[[[1]]]]]]]],
-          {"a": {1}, torch.nn.Parameter(torch.ones(2)), range(3), type]
+          {"a": set([1])}, torch.nn.Parameter(torch.ones(2)), range(3), type]
 def wrong(x, H):
     return values.pop() if values else None
 for value in list(values): lessons.check("scores_shape", value)
@@ -232,6 +234,7 @@ exec("(" * 100 + "1" + ")" * 100)
 def deeper(n): return sorted([n], key=lambda k: deeper(k + 1))
 deeper(0)
 """,
+    "cannot leave": "import os, sys; os._exit = sys.exit = lambda *a: None",
     "kills itself": "import os, signal; os.kill(os.getpid(), signal.SIGKILL); os.abort()",
     "loops for ever": "while True: pass",
     "loops deaf to everything": """
@@ -262,7 +265,8 @@ while True:
     "fork bomb": """
 import os, subprocess, multiprocessing
 for n in range(300):
-    for start in (os.fork, lambda: subprocess.Popen(["sleep", "1000"]), lambda: os.posix_spawn("/bin/sleep", ["sleep", "1000"], {}),
+    for start in (os.fork, lambda: subprocess.Popen(["sleep", "1000"]),
+                  lambda: os.posix_spawn("/bin/sleep", ["sleep", "1000"], {}),
                   lambda: os.system("sleep 1000 &"), lambda: multiprocessing.Process(target=print).start()):
         try:
             if start() == 0: os._exit(0) if n else None
@@ -367,6 +371,8 @@ for name, target in (("a", "/"), ("b", ".."), ("c", "/etc/passwd"), ("d.ipynb", 
     except OSError: pass
 os.makedirs("deep/" * 60)
 os.mkdir("locked", 0o000)
+os.mkdir("unlisted", 0o300)
+open("unlisted/a", "w").close()
 """,
     "starts with the next Python": """
 import os, site, sys

@@ -27,6 +27,7 @@ POINTS = {exercise.id: exercise.points for exercise in exercises()}
 ASSIGNMENT = ("split_heads", "scores_shape", "parameter_or_activation")
 ANSWERS = {exercise.id: exercise.reference for exercise in exercises()}
 TOTAL = sum(POINTS[id] for id in ASSIGNMENT)
+RAN = {"graded", "time-out", "crashed", "too much output", "garbled output"}
 BOUNDS = Bounds(seconds=8, memory=1024, disk=16)
 HONEST = (
     WRONG + RIGHT + 'lessons.check("split_heads", right)',
@@ -150,7 +151,7 @@ def test_honest_notebooks_get_their_points(graded: Graded) -> None:
 def test_no_hostile_notebook_gets_a_point(graded: Graded) -> None:
     assert len(ATTACKS) >= 30
     assert {name: graded.rows[name].points for name in ATTACKS if graded.rows[name].points} == {}
-    assert {graded.rows[name].status for name in ATTACKS} <= {"graded", "time-out", "crashed", "too much output"}
+    assert {graded.rows[name].status for name in ATTACKS} <= RAN
 
 
 def test_what_was_earned_before_the_end_is_kept(graded: Graded) -> None:
@@ -169,6 +170,7 @@ def test_what_was_earned_before_the_end_is_kept(graded: Graded) -> None:
         ("crashes", "crashed"),
         ("loops deaf to everything", "time-out"),
         ("lengths that lie", "too much output"),
+        ("headers that are no records", "garbled output"),
         ("endless messages", "too much output"),
         ("exits politely", "graded"),
         ("loops for ever", "graded"),
@@ -193,7 +195,7 @@ def test_what_was_earned_before_the_end_is_kept(graded: Graded) -> None:
 def test_each_end_has_its_own_status(graded: Graded, name: str, status: str) -> None:
     row = graded.rows[name]
     assert row.status == status, row
-    if status not in {"graded", "crashed", "time-out", "too much output"}:
+    if status not in RAN:
         assert row.points is None and row.out_of is None
 
 

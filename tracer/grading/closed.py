@@ -23,11 +23,11 @@ from typing import Any, Literal
 from ..errors import TracerError
 from ..speech import _
 from .walls import WAYS, Room
-from .wire import Frames, WireError, frame
+from .wire import Frames, TooMuch, WireError, frame
 
 __all__ = ["Apart", "Bounds", "Ending", "Heard", "NotIsolated", "Nursery", "Unwalled"]
 
-Ending = Literal["ran", "time-out", "crashed", "too much output", "not started"]
+Ending = Literal["ran", "time-out", "crashed", "too much output", "garbled output", "not started"]
 PACKAGE = Path(__file__).resolve().parent.parent
 KEPT = ("HOME", "LANG", "LD_LIBRARY_PATH", "TZ")  # of the environment, for the process that loads the libraries
 START = 120  # seconds in which the libraries must be loaded
@@ -105,16 +105,20 @@ def _listen(result: int, status: int, until: float, heard: Heard, stopped: threa
     return word
 
 
+def _broken(error: WireError) -> Ending:
+    return "too much output" if isinstance(error, TooMuch) else "garbled output"
+
+
 def _conclude(heard: Heard, code: int | None, full: bool = False) -> None:
     """Say how a run ended, unless that is known."""
     if heard.ending != "ran":
         return
-    last = heard.messages[-1][0].get("event") if heard.messages else None
-    if last == "unready" or not heard.messages:
-        heard.ending, heard.detail = "not started", str(heard.messages[-1][0].get("open")) if heard.messages else ""
+    first, last = (heard.messages[place][0] if heard.messages else {} for place in (0, -1))
+    if first.get("event") in {None, "unready"}:  # what is handed in runs only after "begun"
+        heard.ending, heard.detail = "not started", str(first.get("open", ""))
     elif full:
         heard.ending, heard.detail = "crashed", _("its files are larger than they may be")
-    elif last != "end" or code != 0:
+    elif last.get("event") != "end" or code != 0:
         said = (
             _("the process ended with code {code}") if (code or 0) >= 0 else _("the process was ended by signal {code}")
         )
@@ -221,7 +225,7 @@ class Nursery:
                 file.flush()
                 self._run(file.fileno(), time.monotonic() + bounds.seconds, heard)
         finally:
-            shutil.rmtree(scratch, ignore_errors=True)
+            _remove(scratch)
         return heard
 
     def _run(self, request: int, until: float, heard: Heard) -> None:
@@ -236,11 +240,20 @@ class Nursery:
             try:
                 told = json.loads(_listen(result.read, status.read, until, heard, self._stopped) or b"{}")
             except WireError as error:
-                heard.ending, heard.detail = "too much output", str(error)
+                heard.ending, heard.detail = _broken(error), str(error)
             life.close(life.write)  # whatever happened: the watcher ends the process now
             while os.read(status.read, 4096):  # and is gone itself when its end is closed; no notebook holds that
                 pass
         _conclude(heard, told.get("code"), told.get("full", False))
+
+
+def _remove(folder: str) -> None:
+    """Remove a scratch folder, also where a notebook made folders in it that cannot be listed."""
+    for above, folders, _files in os.walk(folder):
+        for path in (os.path.join(above, name) for name in folders):
+            if not os.path.islink(path):
+                os.chmod(path, 0o700)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 class _Pipe:
@@ -289,9 +302,11 @@ class Unwalled:
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                 env=os.environ | _environment(), cwd=folder,
             ) as process:  # fmt: skip
-                reader = threading.Thread(target=_read_all, args=(process, heard), daemon=True)
+                begun = threading.Event()
+                reader = threading.Thread(target=_read_all, args=(process, heard, begun), daemon=True)
                 reader.start()
-                reader.join(bounds.seconds + 10)  # the libraries are loaded anew each time
+                begun.wait(START)
+                reader.join(bounds.seconds)
                 if reader.is_alive():
                     heard.ending = "time-out"
                 process.kill()
@@ -299,8 +314,8 @@ class Unwalled:
         return heard
 
 
-def _read_all(process: "subprocess.Popen[bytes]", heard: Heard) -> None:
-    """Read messages until the output ends; what is too much ends the process."""
+def _read_all(process: "subprocess.Popen[bytes]", heard: Heard, begun: threading.Event) -> None:
+    """Read messages until the output ends, or is too much; set `begun` at the first."""
     frames = Frames()
     assert process.stdout is not None, "standard output is a pipe"
     with contextlib.suppress(ValueError):  # closed at the time-out
@@ -308,8 +323,11 @@ def _read_all(process: "subprocess.Popen[bytes]", heard: Heard) -> None:
             try:
                 heard.messages += frames.feed(data)
             except WireError as error:
-                heard.ending, heard.detail = "too much output", str(error)
+                heard.ending, heard.detail = _broken(error), str(error)
                 return
+            finally:
+                begun.set()
+    begun.set()
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(5)
 

@@ -19,7 +19,7 @@ from ..speech import N_, _
 from .closed import Ending, Heard
 from .wire import Reader, WireError, clean, travels, write_tree
 
-__all__ = ["Mark", "MarkStatus", "Questions", "of_notebook"]
+__all__ = ["Mark", "MarkStatus", "Questions", "of_notebook", "seed_of"]
 
 MarkStatus = Literal["right", "wrong", "error", "not attempted", "missing", "lost"]
 TRIES = 5  # answers to one exercise that are looked at, from the last on
@@ -28,6 +28,7 @@ _LOST: Mapping[Ending, str] = {
     "time-out": N_("Not reached: the notebook took longer than it may."),
     "crashed": N_("Not reached: the notebook's process ended before."),
     "too much output": N_("Not reached: the notebook gave more output than is taken."),
+    "garbled output": N_("Not reached: what the notebook's process sent could not be read."),
     "not started": N_("The notebook could not be started."),
 }
 
@@ -107,11 +108,15 @@ class Questions:
         return Mark(exercise.id, feedback.status, points, exercise.points, feedback.message, feedback.mistake)
 
 
+def seed_of(id: str, seed: str) -> int:
+    """Return the number that draws one exercise's inputs in a run of this seed."""
+    return int.from_bytes(hashlib.sha256(f"{seed} {id}".encode()).digest()[:7], "big")
+
+
 def _question(exercise: Exercise, seed: str) -> _Question:
     if exercise.kind != "function" or exercise.inputs is None:
         return _Question(exercise, (), ())
-    number = int.from_bytes(hashlib.sha256(f"{seed} {exercise.id}".encode()).digest()[:7])
-    cases = exercise.inputs(Draw(number))
+    cases = exercise.inputs(Draw(seed_of(exercise.id, seed)))
     for case in cases:
         assert travels(case.args), f"{exercise.id}: an input that cannot be sent to a closed process"
     return _Question(exercise, cases, [run(exercise.reference, case, arguments(exercise)).value for case in cases])

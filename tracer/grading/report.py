@@ -71,6 +71,10 @@ def _sum(row: Row) -> str:
     return esc(_("{points} of {total} points").format(points=row.points, total=row.out_of))
 
 
+def _lines(text: str) -> str:
+    return "\n".join(plain(line) for line in text.split("\n"))
+
+
 def student_page(row: Row) -> str:
     """Return one student's page: the sum, what each exercise came to and why, cells that failed."""
     parts = [f"<p>{esc(row.file)} · <b>{_sum(row)}</b> · {esc(row.status)}</p>"]
@@ -79,7 +83,7 @@ def student_page(row: Row) -> str:
     for mark in row.marks:
         parts.append(f"<h2>{esc(mark.exercise)} · {mark.points}/{mark.out_of}</h2>")
         status = "not attempted" if mark.status == "missing" or mark.status == "lost" else mark.status  # noqa: PLR1714
-        parts.append(Feedback(mark.exercise, status, plain(mark.message), mark.mistake)._repr_html_())
+        parts.append(Feedback(mark.exercise, status, _lines(mark.message), mark.mistake)._repr_html_())
     if row.failed:
         items = "".join(f"<li><code>{esc(text)}</code></li>" for text in row.failed)
         parts.append(f"<h2>{esc(_('Cells that stopped with an error'))}</h2><ul>{items}</ul>")

@@ -22,6 +22,7 @@ __all__ = [
     "Frames",
     "Limits",
     "Reader",
+    "TooMuch",
     "WireError",
     "clean",
     "frame",
@@ -50,6 +51,10 @@ class WireError(TracerError, ValueError):
     """A value cannot be sent, or bytes that arrived are not what they claim to be."""
 
 
+class TooMuch(WireError):
+    """More was sent than is taken from one notebook."""
+
+
 @dataclass
 class Limits:
     """What one notebook may send in all, in bytes and frames; `take` counts it down."""
@@ -60,11 +65,11 @@ class Limits:
     count: int = 2_000
 
     def take(self, header: int, body: int) -> None:
-        """Count one frame; raises WireError when it is too large, or one too many."""
+        """Count one frame; raises TooMuch when it is too large, or one too many."""
         self.count -= 1
         self.total -= header + body
         if header > self.header or body > self.body or self.total < 0 or self.count < 0:
-            raise WireError("more output than is taken from one notebook")
+            raise TooMuch("more output than is taken from one notebook")
 
 
 # ------------------------------------------------------------------ values
@@ -224,7 +229,7 @@ class Frames:
         while len(self.rest) >= HEAD.size:
             head, body = HEAD.unpack_from(self.rest)
             if head > self.limits.header or body > self.limits.body:
-                raise WireError("more output than is taken from one notebook")
+                raise TooMuch("more output than is taken from one notebook")
             end = HEAD.size + head + body
             if len(self.rest) < end:
                 return

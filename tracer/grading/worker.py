@@ -28,7 +28,7 @@ from IPython.core.inputtransformer2 import TransformerManager
 
 from .wire import HEAD, Reader, frame, write_tree
 
-__all__ = ["Lessons", "Sender", "main", "run_notebook"]
+__all__ = ["Desk", "Lessons", "Sender", "exercises_of", "main", "run_notebook"]
 
 LINES = 300  # characters of one sentence
 
@@ -60,12 +60,13 @@ def _at_most(seconds: float) -> Iterator[None]:
     if not hasattr(signal, "setitimer"):
         yield
         return
-    signal.signal(signal.SIGALRM, stop)
+    before = signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 # ------------------------------------------------------------------ what the cells see of tracer.lessons
@@ -131,7 +132,7 @@ class _Shell:
 
 
 @dataclass
-class _Desk:
+class Desk:
     """Takes answers and sends them on, as they stand when `check` is called."""
 
     sender: Sender
@@ -140,6 +141,8 @@ class _Desk:
 
     def check(self, id: str, answer: Any = None) -> _Noted:
         """Record one answer; the last that is no placeholder counts."""
+        if answer is NotImplementedError or isinstance(answer, NotImplementedError):
+            answer = None  # a placeholder too
         if isinstance(id, str) and id in self.exercises:
             exercise = self.exercises[id]
             handed = self._function(exercise, answer) if exercise["kind"] == "function" else self._plain(answer)
@@ -151,8 +154,8 @@ class _Desk:
         return {"value": write_tree(answer, buffers)}, buffers
 
     def _function(self, exercise: dict[str, Any], answer: Any) -> tuple[dict[str, Any], list[bytes]]:
-        if not callable(answer) or answer is NotImplementedError:
-            return self._plain(None if answer is NotImplementedError else answer)
+        if not callable(answer):
+            return self._plain(answer)
         problem = _signature_problem(answer, exercise["names"])
         if problem is not None:
             return {"signature": problem}, []
@@ -214,7 +217,8 @@ def _trouble(error: BaseException) -> dict[str, Any]:
         text = str(error).strip().split("\n")[0]
     except Exception:  # an exception class of the notebook's own with a broken __str__
         text = ""
-    notes = [str(note)[:2000] for note in getattr(error, "__notes__", ())][:3]
+    notes = getattr(error, "__notes__", None)
+    texts = [note[:2000] for note in notes[:3] if isinstance(note, str)] if isinstance(notes, list) else []
     ours = theirs is not None and frames[-1] is theirs  # raised in the notebook, not by a missing kernel in torch
     return {
         "type": type(error).__name__[:60],
@@ -222,7 +226,7 @@ def _trouble(error: BaseException) -> dict[str, Any]:
         "where": where,
         "code": ((theirs.line or "") if theirs is not None else "")[:LINES],
         "unfinished": type(error) is NotImplementedError and ours,
-        "notes": notes,
+        "notes": texts,
     }
 
 
@@ -246,7 +250,7 @@ def run_notebook(request: dict[str, Any], body: bytes, handle: int) -> None:
     one cell or one call may take. `handle` is the file descriptor to write to.
     """
     sender = Sender(handle)
-    desk = _Desk(sender, _exercises(request["exercises"], body), request["seconds"])
+    desk = Desk(sender, exercises_of(request["exercises"], body), request["seconds"])
     lessons = Lessons(desk.check, request["catalogue"])
     sys.modules["tracer.lessons"] = lessons
     sys.modules["tracer"].lessons = lessons  # type: ignore[attr-defined]
@@ -267,7 +271,7 @@ def run_notebook(request: dict[str, Any], body: bytes, handle: int) -> None:
     sender.send({"event": "end"})
 
 
-def _exercises(given: dict[str, Any], body: bytes) -> dict[str, Any]:
+def exercises_of(given: dict[str, Any], body: bytes) -> dict[str, Any]:
     """Cut the request's buffer into the cases of its exercises."""
     place, found = 0, {}
     for id, exercise in given.items():
