@@ -476,7 +476,8 @@ def test_without_walls_it_grades_where_the_teacher_says_so(
     monkeypatch.setattr(closed.sys, "platform", "darwin")
     wrong = "import tracer.lessons as lessons, os\nlessons.check('scores_shape', 'B T C')\nos._exit(3)"
     (one / "b.ipynb").write_text(notebook(wrong), encoding="utf-8")
-    (one / "c.ipynb").write_text(notebook("while True:\n  try: x = 1\n  except BaseException: pass"), encoding="utf-8")
+    deaf = "import signal\nsignal.signal(signal.SIGALRM, signal.SIG_IGN)\nwhile True: pass"
+    (one / "c.ipynb").write_text(notebook(deaf), encoding="utf-8")
     out = one.parent / "grades.csv"
     asked = ["--assignment", "scores_shape", "--seconds", "2", "--jobs", "3"]
     assert main(["grade", str(one), "--out", str(out), "--unsafe", *asked]) == 0
