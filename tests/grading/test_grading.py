@@ -71,7 +71,7 @@ def test_a_value_arrives_as_it_left(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [object(), print, torch.nn.Linear(2, 2), [1, {"a": {1}}], torch.empty(2, device="meta")]
+    "value", [object(), print, lambda x: x, torch.nn.Linear(2, 2), [1, {"a": {1}}], torch.empty(2, device="meta")]
 )
 def test_what_does_not_travel_is_told_by_its_type(value: Any) -> None:
     tree = write_tree(value, [])
@@ -102,6 +102,19 @@ def test_what_does_not_travel_is_told_by_its_type(value: Any) -> None:
 def test_a_value_that_lies_is_refused(tree: Any) -> None:
     with pytest.raises(WireError):
         Reader(b"1234567").value(tree)
+
+
+def doubled(x: torch.Tensor) -> "Anything":  # noqa: F821
+    return torch.add(x, x)
+
+
+def test_a_function_arrives_in_the_closed_process_alone() -> None:
+    tree = json.loads(json.dumps(write_tree((doubled,), [])))
+    assert travels((doubled,))
+    (made,) = Reader(b"", functions=True).value(tree)
+    assert made(torch.ones(2)).tolist() == [2, 2]
+    (nothing,) = Reader(b"").value(["tuple", [["function", "x", "open('HACKED', 'w')"]]])
+    assert not callable(nothing) and not Path("HACKED").exists()
 
 
 def test_bytes_that_are_no_truth_values_become_some() -> None:

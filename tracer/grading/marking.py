@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from torch import Tensor
+
 from ..lessons.exercise import Case, Draw, Exercise
 from ..lessons.feedback import Feedback
 from ..lessons.judge import judge
@@ -168,7 +170,7 @@ def _outcome(call: Any, case: Case, names: Sequence[str], reader: Reader) -> Out
 
 
 def _kept(before: Any, now: Any) -> bool:
-    return untouched(before, now) if isinstance(now, type(before)) else False
+    return not isinstance(before, Tensor) or (isinstance(now, Tensor) and untouched(before, now))
 
 
 def _unfinished(outcomes: Sequence[Outcome], header: dict[str, Any]) -> bool:

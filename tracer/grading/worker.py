@@ -168,7 +168,7 @@ class Desk:
 
     def _call(self, answer: Callable[..., Any], case: tuple[Any, bytes], buffers: list[bytes]) -> dict[str, Any]:
         tree, body = case
-        args = Reader(body).value(tree)
+        args = Reader(body, functions=True).value(tree)
         mine: list[bytes] = []
         try:
             with _at_most(self.seconds):
