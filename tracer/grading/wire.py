@@ -175,7 +175,7 @@ class Reader:
         return flat.reshape(shape)
 
     def _function(self, rest: list[Any]) -> Any:
-        """Return a function where that is allowed, which is in the closed process; elsewhere a stand-in, and no code."""
+        """Return a function where that is allowed, in the closed process; elsewhere a stand-in, and run no code."""
         if not self._functions:
             return other("function")
         name, text = rest
