@@ -15,7 +15,7 @@ from torch import Tensor
 from ..lessons.exercise import Case, Draw, Exercise
 from ..lessons.feedback import Feedback
 from ..lessons.judge import judge
-from ..lessons.running import Outcome, Trouble, run, untouched
+from ..lessons.running import Outcome, Trouble, run
 from ..lessons.trial import Trial, arguments, tell
 from ..speech import N_, _
 from .closed import Ending, Heard
@@ -170,7 +170,12 @@ def _outcome(call: Any, case: Case, names: Sequence[str], reader: Reader) -> Out
 
 
 def _kept(before: Any, now: Any) -> bool:
-    return not isinstance(before, Tensor) or (isinstance(now, Tensor) and untouched(before, now))
+    """Whether a tensor is after the call what it was before; other arguments are not looked at."""
+    if not isinstance(before, Tensor):
+        return True
+    if not isinstance(now, Tensor) or (now.shape, now.dtype) != (before.shape, before.dtype):
+        return False
+    return bool(((before == now) | ((before != before) & (now != now))).all())  # NaN counts as itself
 
 
 def _unfinished(outcomes: Sequence[Outcome], header: dict[str, Any]) -> bool:

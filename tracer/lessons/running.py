@@ -24,7 +24,7 @@ from torch import Tensor
 from ..speech import _
 from .exercise import Case
 
-__all__ = ["Outcome", "Trouble", "has_placeholder", "is_blank", "is_hollow", "run", "untouched"]
+__all__ = ["Outcome", "Trouble", "has_placeholder", "is_blank", "is_hollow", "run"]
 
 LONGEST = 300  # characters of an exception's text that are shown
 _PATHS = sysconfig.get_paths()
@@ -66,15 +66,14 @@ def run(function: Callable[..., Any], case: Case, names: tuple[str, ...]) -> Out
     except (Exception, SystemExit) as error:  # KeyboardInterrupt goes through: the learner pressed stop
         return Outcome(trouble=_trouble(error))
     pairs = zip(names, case.args, args, strict=True)
-    return Outcome(value, changed=tuple(name for name, before, after in pairs if not untouched(before, after)))
+    return Outcome(value, changed=tuple(name for name, before, after in pairs if not _untouched(before, after)))
 
 
 def _copy(arg: Any) -> Any:
     return arg.clone() if isinstance(arg, Tensor) else copy.deepcopy(arg)
 
 
-def untouched(before: Any, after: Any) -> bool:
-    """Whether a tensor is what it was before a call; other arguments are not looked at."""
+def _untouched(before: Any, after: Any) -> bool:
     if not isinstance(before, Tensor):
         return True
     if before.shape != after.shape or before.dtype != after.dtype:
