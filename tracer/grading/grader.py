@@ -24,6 +24,7 @@ from .submissions import Notebook, Submission, Unreadable, find, read
 __all__ = ["GradingError", "Settings", "asked_for", "grade", "workers"]
 
 FAILED = 20  # cells with an error that are told
+_TOLD = ("line", "type", "text")
 
 
 class GradingError(TracerError, ValueError):
@@ -169,6 +170,7 @@ def _failed(heard: Heard) -> tuple[str, ...]:
     for header, _body in heard.messages:
         trouble = header.get("trouble")
         if header.get("event") == "failed" and isinstance(trouble, dict):
-            parts = [str(trouble.get(key, ""))[:300] for key in ("where", "type", "text")]
-            lines.append("{}: {}: {}".format(*parts).encode("utf-8", "replace").decode())
+            cell, line, *words = (str(one)[:300] for one in (header.get("cell"), *map(trouble.get, _TOLD)))
+            place = _("cell {cell}, line {line}").format(cell=cell, line=line)
+            lines.append(": ".join([place, *words]).encode("utf-8", "replace").decode())
     return tuple(lines[:FAILED])

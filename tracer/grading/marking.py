@@ -191,8 +191,10 @@ def _trouble(told: Any) -> Trouble:
         raise WireError("not an exception")
     notes = told.get("notes")
     texts = tuple(_text(note) for note in notes[:3]) if isinstance(notes, list) else ()
-    plain = {key: _text(told.get(key)) for key in ("type", "text", "where", "code")}
-    return Trouble(**plain, unfinished=told.get("unfinished") is True, notes=texts)
+    type, text, name, code = (_text(told.get(key)) for key in ("type", "text", "name", "code"))
+    line = told.get("line") if isinstance(told.get("line"), int) else 0
+    where = _("line {line} of {name}").format(line=line, name=name) if name else ""
+    return Trouble(type, text, where, code, told.get("unfinished") is True, texts)
 
 
 def _text(value: Any) -> str:

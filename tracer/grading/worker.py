@@ -212,7 +212,7 @@ def _trouble(error: BaseException) -> dict[str, Any]:
     """Return an exception as texts: its type, its first line, the innermost line of the notebook it came from."""
     frames = traceback.extract_tb(error.__traceback__, limit=-200)
     theirs = next((one for one in reversed(frames) if one.filename.startswith("<cell ")), None)
-    where = "" if theirs is None else f"{theirs.filename[1:-1]}, line {theirs.lineno}"
+    name = "" if theirs is None else theirs.name if theirs.name.isidentifier() else theirs.filename[1:-1]
     try:
         text = str(error).strip().split("\n")[0]
     except Exception:  # an exception class of the notebook's own with a broken __str__
@@ -223,7 +223,8 @@ def _trouble(error: BaseException) -> dict[str, Any]:
     return {
         "type": type(error).__name__[:60],
         "text": text[:LINES],
-        "where": where,
+        "name": name[:60],
+        "line": 0 if theirs is None else theirs.lineno,
         "code": ((theirs.line or "") if theirs is not None else "")[:LINES],
         "unfinished": type(error) is NotImplementedError and ours,
         "notes": texts,
