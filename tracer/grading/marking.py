@@ -15,8 +15,8 @@ from torch import Tensor
 from ..lessons.exercise import Case, Draw, Exercise
 from ..lessons.feedback import Feedback
 from ..lessons.judge import judge
-from ..lessons.running import Outcome, Trouble, run
-from ..lessons.trial import Trial, arguments, tell
+from ..lessons.running import Outcome, Trouble
+from ..lessons.trial import arguments, tell
 from ..speech import N_, _
 from .closed import Ending, Heard
 from .wire import Reader, WireError, clean, travels, write_tree
@@ -49,11 +49,10 @@ class Mark:
 
 @dataclass(frozen=True)
 class _Question:
-    """One exercise with the inputs of this run and what they should give."""
+    """One exercise with the inputs of this run."""
 
     exercise: Exercise
     cases: Sequence[Case]
-    wants: Sequence[Any]
 
 
 def of_notebook(exercises: Sequence[Exercise], asked: Sequence[str]) -> tuple[Exercise, ...]:
@@ -117,11 +116,11 @@ def seed_of(id: str, seed: str) -> int:
 
 def _question(exercise: Exercise, seed: str) -> _Question:
     if exercise.kind != "function" or exercise.inputs is None:
-        return _Question(exercise, (), ())
+        return _Question(exercise, ())
     cases = exercise.inputs(Draw(seed_of(exercise.id, seed)))
     for case in cases:
         assert travels(case.args), f"{exercise.id}: an input that cannot be sent to a closed process"
-    return _Question(exercise, cases, [run(exercise.reference, case, arguments(exercise)).value for case in cases])
+    return _Question(exercise, cases)
 
 
 # ------------------------------------------------------------------ one answer
@@ -154,7 +153,7 @@ def _judged(question: _Question, header: dict[str, Any], reader: Reader) -> Feed
     outcomes = [_outcome(call, case, names, reader) for call, case in zip(calls, question.cases, strict=True)]
     if _unfinished(outcomes, header):
         return Feedback(exercise.id, "not attempted", "")
-    return tell(Trial(exercise, question.cases, question.wants, outcomes))
+    return tell(exercise, question.cases, outcomes)
 
 
 def _outcome(call: Any, case: Case, names: Sequence[str], reader: Reader) -> Outcome:

@@ -16,7 +16,7 @@ from .exercise import Case, Draw, Exercise, Mistake
 from .feedback import Feedback, Status
 from .running import Outcome, has_placeholder, run
 
-__all__ = ["Trial", "arguments", "tell", "try_function"]
+__all__ = ["arguments", "tell", "try_function"]
 
 
 def arguments(exercise: Exercise) -> tuple[str, ...]:
@@ -77,15 +77,17 @@ def try_function(exercise: Exercise, answer: Any, draw: Draw) -> Feedback:
     if problem:
         return Feedback(exercise.id, "error", problem)
     names, cases = arguments(exercise), exercise.inputs(draw) if exercise.inputs else ()
-    wants = [run(exercise.reference, case, names).value for case in cases]
-    trial = Trial(exercise, cases, wants, [run(answer, case, names) for case in cases])
-    if _unfinished(answer, trial.outcomes[0]):
+    outcomes = [run(answer, case, names) for case in cases]
+    if _unfinished(answer, outcomes[0]):
         return Feedback(exercise.id, "not attempted", "")
-    return tell(trial)
+    return tell(exercise, cases, outcomes)
 
 
-def tell(trial: Trial) -> Feedback:
-    """Return feedback on what a function gave, wherever it ran."""
+def tell(exercise: Exercise, cases: Sequence[Case], outcomes: Sequence[Outcome]) -> Feedback:
+    """Return feedback on what a function gave for some cases, wherever it ran."""
+    names = arguments(exercise)
+    wants = [run(exercise.reference, case, names).value for case in cases]
+    trial = Trial(exercise, cases, wants, outcomes)
     return _right(trial) if trial.wrong is None else _wrong(trial, trial.wrong)
 
 
