@@ -295,6 +295,11 @@ import os
 for n in range(100_000):
     os.makedirs(f"a/{n}"); open(f"a/{n}/b", "w").close()
 """,
+    "folders without end": """
+import os
+while True:
+    os.mkdir("folder"); os.chdir("folder")
+""",
     "raises its limits": """
 import resource
 for what in range(16):

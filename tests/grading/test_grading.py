@@ -477,7 +477,7 @@ def test_another_system_is_refused_in_one_sentence(
 ) -> None:
     monkeypatch.setattr(closed.sys, "platform", "darwin")
     out = one.parent / "grades.csv"
-    assert main(["grade", str(one), "--out", str(out)]) == 1
+    assert main(["grade", str(one), "--out", str(out)]) == 2
     said = capsys.readouterr().err
     assert "Notebooks can be walled off on Linux only, and this system is darwin." in said and "--unsafe" in said
     assert not out.exists()
@@ -521,6 +521,36 @@ def test_a_wall_that_is_missing_is_found() -> None:
             assert heard.messages[0][0] == {"event": "tried", "open": "another process can be signalled"}
 
 
+@pytest.mark.skipif(os.name == "nt", reason="modes")
+def test_a_scratch_folder_goes_whatever_is_in_it(tmp_path: Path) -> None:
+    (scratch := tmp_path / "scratch").mkdir()
+    here = os.getcwd()
+    os.chdir(scratch)
+    try:
+        for _n in range(1500):  # deeper than Python recurses, and longer than a path may be
+            os.mkdir("folder")
+            os.chdir("folder")
+        Path("file").touch()
+    finally:
+        os.chdir(here)
+    (scratch / "unlisted").mkdir()
+    (scratch / "unlisted" / "inner").mkdir()
+    (scratch / "unlisted" / "inner").chmod(0)
+    (scratch / "unlisted").chmod(0o300)
+    (scratch / "link").symlink_to("/")
+    closed._remove(str(scratch))
+    assert list(tmp_path.iterdir()) == []
+
+
+@linux
+def test_without_the_process_that_forks_the_class_goes_on_untouched() -> None:
+    with Nursery() as nursery:
+        nursery._process.kill()
+        nursery._process.wait()
+        heard = nursery.run({"cells": [], "exercises": {}, "catalogue": [], "seconds": 1}, [], Bounds(5))
+    assert heard.ending == "not started"
+
+
 # ------------------------------------------------------------------ killed
 
 
@@ -543,6 +573,7 @@ def test_killed_half_way_it_leaves_nothing_running_and_goes_on(tmp_path: Path) -
     while running := [pid for pid in Path("/proc").iterdir() if pid.name.isdigit() and _runs_in(pid, tmp_path)]:
         assert time.monotonic() < until, running
         time.sleep(0.05)
+    assert list(tmp_path.glob("shape-tracer-*")) == []
     rows = grade(folder, out, Settings(bounds=Bounds()), Pretended())
     assert [row.status for row in rows] == ["graded", "graded"] and not part.exists()
 

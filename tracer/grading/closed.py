@@ -5,8 +5,10 @@ Output is read up to a cap, until the process ends or its time is over. What it 
 """
 
 import contextlib
+import itertools
 import json
 import os
+import secrets
 import selectors
 import shutil
 import socket
@@ -146,7 +148,7 @@ class Nursery:
         self._home = tempfile.mkdtemp(prefix="shape-tracer-")
         self._lock, self._stopped = threading.Lock(), threading.Event()
         self._control, theirs = socket.socketpair()
-        command = [sys.executable, "-m", f"{__package__}.zygote"]
+        command = [sys.executable, "-m", f"{__package__}.zygote", self._home]
         with theirs, open(os.path.join(self._home, "said"), "wb") as said:
             self._process = subprocess.Popen(
                 command,
@@ -216,14 +218,19 @@ class Nursery:
 
     def run(self, request: Mapping[str, Any], buffers: Sequence[bytes], bounds: Bounds) -> Heard:
         """Run one request and return what was heard; the process and its folder are gone afterwards."""
-        scratch = tempfile.mkdtemp(dir=self._home)
-        room = Room(self._readable, self._hidden, scratch, bounds.memory, int(bounds.seconds) + 1, bounds.disk)
         heard = Heard("ran")
+        try:
+            scratch = tempfile.mkdtemp(dir=self._home)
+        except OSError as error:
+            return Heard("not started", str(error))
+        room = Room(self._readable, self._hidden, scratch, bounds.memory, int(bounds.seconds) + 1, bounds.disk)
         try:
             with tempfile.TemporaryFile() as file:
                 file.write(frame({**request, "room": asdict(room)}, list(buffers)))
                 file.flush()
                 self._run(file.fileno(), time.monotonic() + bounds.seconds, heard)
+        except OSError as error:  # no room for the request, or the process that forks is gone: not the notebook's doing
+            return Heard("not started", str(error))
         finally:
             _remove(scratch)
         return heard
@@ -248,12 +255,21 @@ class Nursery:
 
 
 def _remove(folder: str) -> None:
-    """Remove a scratch folder, also where a notebook made folders in it that cannot be listed."""
-    for above, folders, _files in os.walk(folder):
-        for path in (os.path.join(above, name) for name in folders):
-            if not os.path.islink(path):
-                os.chmod(path, 0o700)
-    shutil.rmtree(folder, ignore_errors=True)
+    """Remove a scratch folder, also where folders in it cannot be listed, or lie deeper than Python goes."""
+    names = (f"{secrets.token_hex(8)}{number}" for number in itertools.count())
+    with contextlib.suppress(OSError):
+        while entries := list(os.scandir(folder)):
+            for entry in entries:
+                if not entry.is_dir(follow_symlinks=False):
+                    os.unlink(entry.path)
+                    continue
+                os.chmod(entry.path, 0o700)
+                for inner in list(os.scandir(entry.path)):  # what lies deeper is moved up
+                    if inner.is_dir(follow_symlinks=False):
+                        os.chmod(inner.path, 0o700)
+                    os.rename(inner.path, os.path.join(folder, next(names)))
+                os.rmdir(entry.path)
+        os.rmdir(folder)
 
 
 class _Pipe:

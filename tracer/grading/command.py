@@ -51,7 +51,7 @@ def _positive(text: str) -> int:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Grade, tell how far it is, and say in the end what was found; 0, or 1 where it could not begin."""
+    """Grade, tell how far it is, and say in the end what was found; 0, or 2 where it could not begin."""
     try:
         assignment = asked_for(arguments.assignment) if arguments.assignment else ()
         bounds = Bounds(arguments.seconds, arguments.memory)
@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(error, file=sys.stderr)
         if not arguments.unsafe and isinstance(error, NotIsolated):
             print(_("With --unsafe they run all the same, as if you had started them yourself."), file=sys.stderr)
-        return 1
+        return 2
     except KeyboardInterrupt:
         print(_("Ended. The same command goes on from here."), file=sys.stderr)
         return 130

@@ -395,6 +395,7 @@ def enter(way: str, room: Room) -> None:
     _drop_capabilities()
     if way == "landlock":
         _landlock(room)
+    _prctl("parent death", 1, signal.SIGKILL)  # if the watcher goes, so does this
     _prctl("dumpable", 4, 0)
     _close_system_calls()
 
