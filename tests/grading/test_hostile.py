@@ -28,7 +28,7 @@ ASSIGNMENT = ("split_heads", "scores_shape", "parameter_or_activation")
 ANSWERS = {exercise.id: exercise.reference for exercise in exercises()}
 TOTAL = sum(POINTS[id] for id in ASSIGNMENT)
 RAN = {"graded", "time-out", "crashed", "too much output", "garbled output"}
-BOUNDS = Bounds(seconds=8, memory=1024, disk=16)
+BOUNDS = Bounds(seconds=6, memory=1024, disk=16)
 HONEST = (
     WRONG + RIGHT + 'lessons.check("split_heads", right)',
     f'lessons.check("scores_shape", {ANSWERS["scores_shape"]!r})',
@@ -124,7 +124,7 @@ def graded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         patch.setattr(tempfile, "tempdir", str(temporary))
         try:
             with Nursery([request.param]) as nursery:
-                rows = grade(folder, outside / "grades.csv", Settings(ASSIGNMENT, "seed", 2, bounds=BOUNDS), nursery)
+                rows = grade(folder, outside / "grades.csv", Settings(ASSIGNMENT, "seed", 4, bounds=BOUNDS), nursery)
         except NotIsolated as error:
             assert request.param != WAYS[0] or _another_way(), f"no walls can be put up here: {error}"
             pytest.skip(str(error))
