@@ -75,7 +75,7 @@ def all_numbers(value: Any) -> Any:
 
 
 def facts(got: Any, want: Any, axes: tuple[str, ...], tolerance: float | None = None) -> dict[str, object]:
-    """Return what a message may quote: `shape` and `wanted`, and of the first number that differs `place`, `got`, `want`.
+    """Return what a message may quote: `shape`, `wanted`; and `place`, `got`, `want` of the first number that differs.
 
     Of several results the first that differs is taken. Empty where the results cannot be compared.
     """
@@ -86,12 +86,11 @@ def facts(got: Any, want: Any, axes: tuple[str, ...], tolerance: float | None = 
     if numbers is None or wanted is None:
         return {}
     found: dict[str, object] = {"shape": list(numbers.shape), "wanted": list(wanted.shape)}
-    if numbers.shape == wanted.shape and not bool(
-        (close := _close(numbers, wanted, tolerance or _tolerance(got))).all()
-    ):
-        first = [int(i) for i in (~close).nonzero()[0]]
-        found |= {"place": _coordinates(axes[0] if axes else "", first)}
-        found |= {"got": f"{numbers[tuple(first)].item():.4g}", "want": f"{wanted[tuple(first)].item():.4g}"}
+    if numbers.shape == wanted.shape:
+        off = (~_close(numbers, wanted, tolerance or _tolerance(got))).nonzero()
+        for first in off[:1].tolist():
+            found |= {"place": _coordinates(axes[0] if axes else "", first)}
+            found |= {"got": f"{numbers[tuple(first)].item():.4g}", "want": f"{wanted[tuple(first)].item():.4g}"}
     return found
 
 
