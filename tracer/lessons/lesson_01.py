@@ -58,8 +58,8 @@ VIEW_ALONE_SEES = Exercise(
     notebook="01",
     kind="choice",
     question=N_(
-        "x is [1, 4, 6]: four tokens of six numbers. Someone writes x.view(1, 2, 4, 3) for two heads of three "
-        "numbers, with no transpose. What does head 0 hold?"
+        "x is [1, 4, 6]: four tokens of six numbers. Someone writes x.view(1, 2, 4, 3) for two heads of three numbers, "
+        "with no transpose. What does head 0 hold?"
     ),
     choices={
         "a": N_("the first three numbers of all four tokens"),
@@ -69,8 +69,8 @@ VIEW_ALONE_SEES = Exercise(
     },
     reference="c",
     why=N_(
-        "view keeps the order in memory. Head 0 gets the first 12 numbers, and these are tokens 0 and 1 whole: "
-        "the heads divide the tokens among them instead of the features."
+        "view keeps the order in memory. Head 0 gets the first 12 numbers, and these are tokens 0 and 1 whole: the "
+        "heads divide the tokens among them instead of the features."
     ),
     hints=(
         N_("Write down the 24 numbers in the order of memory: token 0 first, all six."),
@@ -165,8 +165,8 @@ QKV_HEADS = Exercise(
         Property(
             id="a_head_is_a_block_of_features",
             says=N_(
-                "Head {h} of {name} holds {mine} for the last token of sentence 0. "
-                "It should hold its numbers {from} to {to} (end not included): {right}."
+                "Head {h} of {name} holds {mine} for the last token of sentence 0. It should hold its numbers {from} "
+                "to {to} (end not included): {right}."
             ),
             fails=_head_holds_other_features,
         ),
@@ -193,8 +193,8 @@ QKV_HEADS = Exercise(
         known(
             "parts_interleaved",
             N_(
-                "The width is cut as (C 3) or (H D 3): every third number goes to q. Here q, k and v are blocks; "
-                "head 0 of k begins {want} for token 0, not {got}."
+                "The width is cut as (C 3) or (H D 3): every third number goes to q. Here q, k and v are blocks; head "
+                "0 of k begins {want} for token 0, not {got}."
             ),
             lambda qkv, H: tuple(_split(qkv[..., i::3], H) for i in range(3)),
             numbers=_k_of_token_0,
@@ -288,8 +288,8 @@ HEAD_WEIGHT = Exercise(
         known(
             "columns_turned",
             N_(
-                "This takes columns of w and turns them: they are the weights that read some inputs for all heads. "
-                "A head is a block of outputs, which are the rows of w."
+                "This takes columns of w and turns them: they are the weights that read some inputs for all heads. A "
+                "head is a block of outputs, which are the rows of w."
             ),
             lambda w, h, H: w.T[h * (w.shape[1] // H) : (h + 1) * (w.shape[1] // H)],
         ),
@@ -330,8 +330,8 @@ STRIDE_OF_HEADS = Exercise(
     ),
     reference=4,
     why=N_(
-        "No number has moved: the heads of one token still lie side by side, D = 4 apart, and tokens are C = 12 "
-        "apart. Packed memory of [2, 3, 5, 4] would have 20 and 4 there, so heads is not contiguous."
+        "No number has moved: the heads of one token still lie side by side, D = 4 apart, and tokens are C = 12 apart. "
+        "Packed memory of [2, 3, 5, 4] would have 20 and 4 there, so heads is not contiguous."
     ),
     hints=(
         N_("view and transpose move nothing. Where does head 1 of token 0 lie in x?"),

@@ -171,8 +171,8 @@ ALL_SCORES = Exercise(
     notebook="02",
     kind="function",
     question=N_(
-        "Write all_scores(q, k): every query's dot product with every key, not scaled. q is [B, H, T, D], k is "
-        "[B, H, S, D], the result [B, H, T, S]. Loops are welcome the first time; then try one matrix product."
+        "Write all_scores(q, k): every query's dot product with every key, not scaled. q is [B, H, T, D], k is [B, H, "
+        "S, D], the result [B, H, T, S]. Loops are welcome the first time; then try one matrix product."
     ),
     reference=all_scores,
     why=N_(
@@ -211,9 +211,9 @@ ALL_SCORES = Exercise(
         known(
             "keys_reshaped",
             N_(
-                "reshape gives k the shape [B, H, D, S] and leaves the numbers in their old order: its columns are "
-                "not the keys. The shape is right, the scores are not: {got} at {place}, where {want} belongs. "
-                "transpose swaps the axes themselves."
+                "reshape gives k the shape [B, H, D, S] and leaves the numbers in their old order: its columns are not "
+                "the keys. The shape is right, the scores are not: {got} at {place}, where {want} belongs. transpose "
+                "swaps the axes themselves."
             ),
             lambda q, k: q @ k.reshape(*k.shape[:2], k.shape[3], k.shape[2]),
         ),
@@ -317,8 +317,8 @@ LONGER_KEY_WINS = Exercise(
     notebook="02",
     kind="choice",
     question=N_(
-        "With q = [1, 0], the key k3 = [1, 1] points 45 degrees away from q, and k1 = [1, 0] points the same way. "
-        "Both get the same score. Why?"
+        "With q = [1, 0], the key k3 = [1, 1] points 45 degrees away from q, and k1 = [1, 0] points the same way. Both "
+        "get the same score. Why?"
     ),
     choices={
         "a": N_("because the angle does not matter to a dot product"),

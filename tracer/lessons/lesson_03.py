@@ -46,8 +46,8 @@ SCALED_SCORES = Exercise(
     ),
     reference=scaled_scores,
     why=N_(
-        "A sum of D products of independent numbers with variance 1 has variance D, so its spread is √D. Divided by "
-        "√D it stays near 1, whatever the head size, and the softmax is not driven into its flat ends."
+        "A sum of D products of independent numbers with variance 1 has variance D, so its spread is √D. Divided by √D "
+        "it stays near 1, whatever the head size, and the softmax is not driven into its flat ends."
     ),
     hints=(
         N_("How many products does one score add up? That number, and no other, decides its spread."),
@@ -197,8 +197,8 @@ ATTENTION_WEIGHTS = Exercise(
             "normalise_without_keepdim",
             N_(
                 "sum(-1) gives [B, H, T], and the division lines that T up with the keys' axis, S. Where T and S are "
-                "equal nothing is raised, and the columns are divided instead of the rows. keepdim=True keeps "
-                "[B, H, T, 1]."
+                "equal nothing is raised, and the columns are divided instead of the rows. keepdim=True keeps [B, H, "
+                "T, 1]."
             ),
             lambda scores: scores.exp() / scores.exp().sum(-1),
         ),
@@ -297,8 +297,6 @@ def _mask_mistakes(keep: Any) -> tuple[Mistake, ...]:
                 "{row}, and {right} is asked for. Fill with -inf, or with a very large negative number."
             ),
             filled(1e-9),
-            filled(-1e-9),
-            filled(0.0),
             lambda scores, *rest: (scores * keep(scores, *rest)).softmax(-1),
             numbers=_row_zero,
         ),
@@ -311,8 +309,8 @@ def _mask_mistakes(keep: Any) -> tuple[Mistake, ...]:
         known(
             "masked_fill_result_dropped",
             N_(
-                "These are the weights without any mask. masked_fill returns a new tensor and leaves the old one as "
-                "it was: keep what it returns, scores = scores.masked_fill(…)."
+                "These are the weights without any mask. masked_fill returns a new tensor and leaves the old one as it "
+                "was: keep what it returns, scores = scores.masked_fill(…)."
             ),
             lambda scores, *rest: scores.softmax(-1),
         ),
@@ -518,16 +516,16 @@ PADDED_WEIGHTS = Exercise(
         known(
             "keep_widened_once",
             N_(
-                "keep has three axes here, [B, 1, S]. Lined up from the right, its B = {B} meets the heads, H = {H}. Four "
-                "axes are needed: [B, 1, 1, S]."
+                "keep has three axes here, [B, 1, S]. Lined up from the right, its B = {B} meets the heads, H = {H}. "
+                "Four axes are needed: [B, 1, 1, S]."
             ),
             lambda scores, keep: scores.masked_fill(~keep[:, None], -INF).softmax(-1),
         ),
         known(
             "queries_hidden",
             N_(
-                "keep stands at the queries, [B, 1, S, 1]. Filler must not be looked at, so it is hidden as a key: "
-                "S is the last axis. Whole rows at -inf would be NaN, too."
+                "keep stands at the queries, [B, 1, S, 1]. Filler must not be looked at, so it is hidden as a key: S "
+                "is the last axis. Whole rows at -inf would be NaN, too."
             ),
             lambda scores, keep: scores.masked_fill(~keep[:, None, :, None], -INF).softmax(-1),
         ),
@@ -612,8 +610,9 @@ ROWS_WITHOUT_KEYS = Exercise(
     notebook="03",
     kind="function",
     question=N_(
-        "Write rows_without_keys(scores, keep): weights for scores [B, H, T, S] and a mask keep [B, 1, T, S], True "
-        "where a key may be seen. Some queries have no key left. We choose that their weights are all 0; other rows sum to 1."
+        "Write rows_without_keys(scores, keep): weights for scores [B, H, T, S] and a mask keep [B, 1, T, S], which is "
+        "True where a key may be seen. Some queries have no key left. We choose that their weights are all 0; other "
+        "rows sum to 1."
     ),
     reference=rows_without_keys,
     why=N_(
@@ -649,8 +648,8 @@ ROWS_WITHOUT_KEYS = Exercise(
             "fully_masked_row_nan",
             N_(
                 "Query 0 of sentence 0 has no key left, and its row is NaN: every score is -inf, and 0/0 is not a "
-                "number. Multiplying by 0 afterwards does not help, NaN · 0 is NaN. Find such rows with "
-                "keep.any(-1, keepdim=True), and do not mask them."
+                "number. Multiplying by 0 afterwards does not help, NaN · 0 is NaN. Find such rows with keep.any(-1, "
+                "keepdim=True), and do not mask them."
             ),
             lambda scores, keep: scores.masked_fill(~keep, -INF).softmax(-1),
         ),
@@ -661,7 +660,6 @@ ROWS_WITHOUT_KEYS = Exercise(
                 "weight is shared out evenly over keys that must not be seen. Zero such rows after the softmax."
             ),
             lambda scores, keep: scores.masked_fill(~keep, -1e9).softmax(-1),
-            lambda scores, keep: scores.masked_fill(~keep, torch.finfo(scores.dtype).min).softmax(-1),
         ),
         known(
             "row_left_unmasked",
