@@ -263,7 +263,6 @@ CHANGED_TOKENS = Exercise(
             "all_instead_of_any",
             N_("This is True only where EVERY number of a token changes. One number in one sentence is enough: any."),
             lambda f, x, t: _changes(f, x, _with_change(x, t)).all(2).all(0),
-            lambda f, x, t: _changes(f, x, _with_change(x, t)).all(2).any(0),
             lambda f, x, t: _changes(f, x, _with_change(x, t)).any(2).all(0),
         ),
         known(
@@ -292,7 +291,6 @@ CHANGED_TOKENS = Exercise(
         known(
             "outputs_compared_with_input",
             N_("The output is compared with x, not with the output for the changed copy. f must run twice."),
-            lambda f, x, t: (f(_with_change(x, t)) != x).any(2).any(0),
             lambda f, x, t: (f(x) != x).any(2).any(0),
         ),
     ),
