@@ -288,7 +288,11 @@ def test_a_gradient_that_is_not_finite_is_told() -> None:
     feedback = judge(exercise, covered_up)
     assert (feedback.status, feedback.mistake) == ("wrong", "gradient_not_finite")
     assert "NaN" in feedback.message and "scores: [B, H, T, S] = " in feedback.message
-    for answer in (whole, torch.no_grad()(whole), torch.no_grad()(covered_up)):
+
+    def by_numpy(scores: Tensor, keep: Tensor) -> Tensor:  # torch refuses .numpy() where a gradient is wanted
+        return whole(torch.from_numpy(scores.numpy()), keep)
+
+    for answer in (whole, by_numpy, torch.no_grad()(whole), torch.no_grad()(covered_up)):
         assert judge(exercise, answer).status == "right"
     with torch.no_grad():
         assert judge(exercise, covered_up).mistake == "gradient_not_finite"

@@ -142,11 +142,12 @@ def _right(trial: Trial) -> Feedback:
 
 def _without_gradient(trial: Trial) -> int | None:
     """Return the number of the first case in which a gradient is not finite; answers outside autograd have none."""
+    names = arguments(trial.exercise)
     for place, case in enumerate(trial.cases):
-        args = [arg.clone().requires_grad_() if _is_float(arg) else arg for arg in case.args]
+        args = tuple(arg.clone().requires_grad_() if _is_float(arg) else arg for arg in case.args)
         floats = [arg for arg in args if _is_float(arg)]
         with torch.enable_grad():
-            value = trial.answer(*args)
+            value = run(trial.answer, Case(args, case.sizes), names).value
             if isinstance(value, Tensor) and value.requires_grad:
                 found = torch.autograd.grad(value.square().sum(), floats, allow_unused=True)
                 if any(gradient is not None and not bool(gradient.isfinite().all()) for gradient in found):
