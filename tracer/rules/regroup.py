@@ -10,7 +10,7 @@ matched one by one; units of size 1, which no size can place, go where the code'
 import ast
 import re
 from functools import cache
-from itertools import chain
+from itertools import chain, pairwise
 from itertools import product as every
 from math import prod
 
@@ -123,18 +123,22 @@ def _unclear(
     """Return what may be otherwise: a size written as a product, a part or -1, beside units of 1 that it may hold."""
     some = [j for j, text in enumerate(written) if text != "1"]
     exact = {j: _counts(space, written[j] or "", groups.get(j, [])) for j in some}
+    holding = {j for j in some if any(place[0] in hiding for place, _ in groups.get(j, []))}
     found: set[int] = set()
     for before, j, after in zip([-1, *some], some, [*some[1:], -1], strict=False):
         text = written[j] or ""
         if text != "-1" and not set("*/+") & set(text):
             continue
         beside = [k for k in (before, after) if k >= 0]
-        hidden = [k for k in (j, *beside) if any(place[0] in hiding for place, _ in groups.get(k, []))]
+        hidden = [k for k in (j, *beside) if k in holding]
         ones = [k for k in (j, *beside) if any(t.size == 1 for _, t in groups.get(k, []))]
         empty = [k for k in (j, *beside) if new[k] == 1 and k not in groups]
         clear = exact[j] if text != "-1" else all(exact[k] for k in beside)
         if (hidden and hidden != [j]) or empty or (ones and not clear):
             found |= {j, *hidden, *ones, *empty}
+    for near, j in chain(pairwise(some), pairwise(some[::-1])):
+        if near in found and new[near] == 1 and j in holding:
+            found.add(j)  # that 1 may be the one which it holds
     return found & groups.keys()
 
 
@@ -407,7 +411,7 @@ def _place_ones(
     """
     big = sorted(groups)
     while ones:
-        last = max((j for j in big if groups[j][0][0] < ones[0][0]), default=-1)
+        last = max((j for j in big if groups[j][0][0] <= ones[0][0]), default=-1)
         following = min((j for j in big if j > last), default=len(new))
         run = [u for u in ones if following == len(new) or u[0] < groups[following][0][0]]
         ones = ones[len(run) :]
