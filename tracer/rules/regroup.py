@@ -48,13 +48,16 @@ def regroup(step: Step, old: Axes, new: tuple[int, ...], written: Written, *, co
     for j in [j for j, n in enumerate(new) if n == 1 and _divides(written[j] or "")]:  # the other part is hidden
         for k in {j, max((k for k in big if k < j), default=j), min((k for k in big if k > j), default=j)}:
             groups[k] = [((k, 0), _opened(step.space, groups.get(k, []), new[k]))]
+    some = [j for j, text in enumerate(written) if text != "1"]
     left = any(n == 1 and j not in groups and written[j] != "1" for j, n in enumerate(new))
     for j in big:
         if left and written[j] == "-1" and len({bool(t.atoms) for _, t in groups[j]}) == 2:
             groups[j] = [(groups[j][0][0], _opened(step.space, groups[j], new[j]))]  # 2T is twice T, in either order
-        beside = [k for k in (j - 1, j + 1) if k in groups and (written[k] == "-1" or _divides(written[k] or ""))]
-        if beside and (written[j] or "").isdigit() and _is_width(step, old, groups[j]):
-            for k in (j, *beside):  # `view(-1, 2)` of [T, D] at D = 2: the 2 is not D
+        near = (max((k for k in some if k < j), default=-1), min((k for k in some if k > j), default=-1))
+        beside = [k for k in near if k in groups and (written[k] == "-1" or _divides(written[k] or ""))]
+        named = written[j] == "2" and any(t.atoms for _, t in groups[j])  # `view(-1, 2)` of [T, D] at D = 2: no D
+        if beside and (named or ((written[j] or "").isdigit() and _is_width(step, old, groups[j]))):
+            for k in (j, *beside):
                 groups[k] = [(groups[k][0][0], _opened(step.space, groups[k], new[k]))]
     for i in hiding:
         _hide(step, i, groups, new, written)
