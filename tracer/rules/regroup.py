@@ -338,13 +338,16 @@ def _crossed(step: Step, terms: list[tuple[int, Term]], units: list[Unit], new: 
     if len(terms) > 1 or len(terms[0][1].atoms) > 1:
 
         def text() -> str:
-            names = ", ".join(_shown(step.space, t) for _, t in terms)
+            repair = say("split the last axis first, then transpose")
+            if len(new) < len(terms):
+                repair = say("transpose first, so that the axes to be joined stand side by side")
             return say(
                 "{step} cuts across axes: [{names}] is read as [{sizes}], so the new axes mix entries of different old "
-                "ones; split the last axis first, then transpose",
+                "ones; {repair}",
                 step=step.name,
-                names=names,
+                names=", ".join(_shown(step.space, t) for _, t in terms),
                 sizes=", ".join(map(str, new)),
+                repair=repair,
             )
 
         step.warn(text)
