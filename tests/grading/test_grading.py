@@ -1,6 +1,7 @@
 """Grading without a closed process: what is found, sent, marked, kept and written; and where it refuses."""
 
 import csv
+import inspect
 import json
 import os
 import signal
@@ -109,10 +110,13 @@ def doubled(x: torch.Tensor) -> "Anything":  # noqa: F821
 
 
 def test_a_function_arrives_in_the_closed_process_alone() -> None:
-    tree = json.loads(json.dumps(write_tree((doubled,), [])))
-    assert travels((doubled,))
-    (made,) = Reader(b"", functions=True).value(tree)
-    assert made(torch.ones(2)).tolist() == [2, 2]
+    layer = torch.nn.Identity()
+    layer.rule = doubled
+    tree = json.loads(json.dumps(write_tree((doubled, layer), [])))
+    assert travels((doubled, layer))
+    made, made_layer = Reader(b"", functions=True).value(tree)
+    assert made(torch.ones(2)).tolist() == made_layer(torch.ones(2)).tolist() == [2, 2]
+    assert isinstance(made_layer, torch.nn.Module)
     (nothing,) = Reader(b"").value(["tuple", [["function", "x", "open('HACKED', 'w')"]]])
     assert not callable(nothing) and not Path("HACKED").exists()
 
@@ -212,6 +216,23 @@ def test_an_unfinished_function_is_not_attempted(answer: Callable[..., Any]) -> 
     assert mark.status == "not attempted"
 
 
+def test_a_right_result_with_a_gradient_that_is_not_finite_is_told() -> None:
+    """In float32 the root at 0 has an endless gradient; the result is right all the same."""
+    asked = next((one for one in FUNCTIONS if one.gradients), None)
+    assert asked is not None
+    questions = Questions(exercises(), "seed")
+
+    def spoiled(*args: Any) -> Any:
+        first = next(arg for arg in args if isinstance(arg, torch.Tensor) and arg.is_floating_point())
+        nothing = torch.nan_to_num(first.mul(0).abs().sqrt()).sum()  # 0, and NaN on the way back
+        return asked.reference(*args) + nothing
+
+    given = spoiled
+    given.__signature__ = inspect.signature(asked.reference)  # type: ignore[attr-defined]
+    (mark,) = questions.mark([asked.id], handed(questions, [asked.id], (asked.id, given)))
+    assert (mark.status, mark.mistake) == ("wrong", "gradient_not_finite"), mark.message
+
+
 def test_a_function_of_other_arguments_is_told_how_it_is_called() -> None:
     questions = Questions(exercises(), "seed")
     (mark,) = questions.mark(["split_heads"], handed(questions, ["split_heads"], ("split_heads", lambda x: x)))
@@ -238,7 +259,7 @@ def test_nothing_that_answers_is_in_the_request() -> None:
     for exercise in exercises():
         listed = next(one for one in request["catalogue"] if one["id"] == exercise.id)
         assert not {"reference", "mistakes", "hints", "why", "also"} & listed.keys()
-    assert all(entry.keys() == {"kind", "names", "cases"} for entry in request["exercises"].values())
+    assert all(entry.keys() == {"kind", "gradients", "names", "cases"} for entry in request["exercises"].values())
 
 
 # ------------------------------------------------------------------ files
@@ -527,7 +548,7 @@ def test_a_scratch_folder_goes_whatever_is_in_it(tmp_path: Path) -> None:
     here = os.getcwd()
     os.chdir(scratch)
     try:
-        for _n in range(1500):  # deeper than Python recurses, and longer than a path may be
+        for _n in range(1100):  # deeper than Python recurses, and longer than a path may be
             os.mkdir("folder")
             os.chdir("folder")
         Path("file").touch()

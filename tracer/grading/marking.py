@@ -87,7 +87,8 @@ class Questions:
                 cases.append([tree, sum(map(len, mine))])
                 buffers += mine
             names = arguments(question.exercise) if question.exercise.kind == "function" else ()
-            told[id] = {"kind": question.exercise.kind, "names": names, "cases": cases}
+            facts = {"kind": question.exercise.kind, "gradients": question.exercise.gradients}
+            told[id] = facts | {"names": names, "cases": cases}
         return {"exercises": told, "catalogue": self.catalogue}, buffers
 
     def mark(self, ids: Sequence[str], heard: Heard) -> list[Mark]:
@@ -165,7 +166,14 @@ def _outcome(call: Any, case: Case, names: Sequence[str], reader: Reader) -> Out
     if not isinstance(after, tuple) or len(after) != len(case.args):
         raise WireError("not the arguments")
     kept = zip(names, case.args, after, strict=True)
-    return Outcome(value, changed=tuple(name for name, before, now in kept if not _kept(before, now)))
+    changed = tuple(name for name, before, now in kept if not _kept(before, now))
+    return Outcome(value, changed=changed, finite=_finite(reader.value(call.get("gradients", ["list", []]))))
+
+
+def _finite(gradients: Any) -> bool:
+    if not isinstance(gradients, list):
+        raise WireError("not gradients")
+    return all(bool(one.isfinite().all()) for one in gradients if isinstance(one, Tensor))
 
 
 def _kept(before: Any, now: Any) -> bool:
@@ -191,7 +199,7 @@ def _trouble(told: Any) -> Trouble:
     notes = told.get("notes")
     texts = tuple(_text(note) for note in notes[:3]) if isinstance(notes, list) else ()
     type, text, name, code = (_text(told.get(key)) for key in ("type", "text", "name", "code"))
-    line = told.get("line") if isinstance(told.get("line"), int) else 0
+    line = told["line"] if isinstance(told.get("line"), int) else 0
     where = _("line {line} of {name}").format(line=line, name=name) if name else ""
     return Trouble(type, text, where, code, told.get("unfinished") is True, texts)
 

@@ -19,7 +19,7 @@ from numbers import Integral, Real
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..errors import TracerError
 
@@ -89,8 +89,8 @@ def other(name: str) -> Any:
 def write_tree(value: Any, buffers: list[bytes], depth: int = 0) -> list[Any]:
     """Return a value as JSON; the numbers of its tensors are appended to `buffers`.
 
-    A function that an exercise gives as an input travels as its source, and only to the closed process: `Reader` makes
-    one where it is told to. It must stand alone, using its arguments and torch.
+    A function that an exercise gives as an input, or a layer without state around one (its `rule`), travels as source,
+    and only to the closed process: `Reader` makes one where it is told to. It uses its arguments and torch alone.
     """
     if value is None or value is ...:
         return ["none" if value is None else "dots"]
@@ -111,9 +111,14 @@ def write_tree(value: Any, buffers: list[bytes], depth: int = 0) -> list[Any]:
             return ["dict", [[str(key)[:TEXT], write_tree(item, buffers, depth + 1)] for key, item in value.items()]]
         kind = "tuple" if isinstance(value, tuple) else "list"
         return [kind, [write_tree(item, buffers, depth + 1) for item in value]]
-    if isinstance(value, types.FunctionType) and value.__name__.isidentifier() and not value.__code__.co_freevars:
+    rule = getattr(value, "rule", None) if isinstance(value, nn.Module) and not value.state_dict() else value
+    if isinstance(rule, types.FunctionType) and rule.__name__.isidentifier() and not rule.__code__.co_freevars:
         with contextlib.suppress(OSError, TypeError):
-            return ["function", value.__name__, textwrap.dedent(inspect.getsource(value))]
+            return [
+                "layer" if rule is not value else "function",
+                rule.__name__,
+                textwrap.dedent(inspect.getsource(rule)),
+            ]
     return ["other", type(value).__name__[:60]]
 
 
@@ -124,6 +129,18 @@ def _write_tensor(value: Tensor, buffers: list[bytes]) -> list[Any]:
     plain = value.detach().to("cpu").to_dense().resolve_conj().resolve_neg().contiguous()
     buffers.append(plain.reshape(-1).view(torch.uint8).numpy().tobytes() if plain.numel() else b"")
     return ["tensor", name, list(plain.shape)]
+
+
+class _Layer(nn.Module):
+    """A layer without parameters, made of a function."""
+
+    def __init__(self, rule: Callable[..., Any]) -> None:
+        super().__init__()
+        self.rule = rule
+
+    def forward(self, *args: Any) -> Any:
+        """Call the function."""
+        return self.rule(*args)
 
 
 class Reader:
@@ -140,8 +157,8 @@ class Reader:
         kind, *rest = tree
         if kind == "tensor":
             return self._tensor(rest)
-        if kind == "function":
-            return self._function(rest)
+        if kind in {"function", "layer"}:
+            return self._function(kind, rest)
         if kind in {"tuple", "list", "dict"}:
             return self._several(kind, rest, depth + 1)
         try:
@@ -174,14 +191,14 @@ class Reader:
         flat = torch.frombuffer(data, dtype=dtype) if data else torch.empty(0, dtype=dtype)
         return flat.reshape(shape)
 
-    def _function(self, rest: list[Any]) -> Any:
+    def _function(self, kind: str, rest: list[Any]) -> Any:
         """Return a function where that is allowed, in the closed process; elsewhere a stand-in, and run no code."""
         if not self._functions:
-            return other("function")
+            return other(kind)
         name, text = rest
         space: dict[str, Any] = {"torch": torch}
         exec(compile(text, f"<{name}>", "exec", flags=__future__.annotations.compiler_flag, dont_inherit=True), space)
-        return space[name]
+        return space[name] if kind == "function" else _Layer(space[name])
 
     def _take(self, count: int) -> bytes:
         piece = self._body[self._place : self._place + count]

@@ -163,21 +163,36 @@ class Desk:
         calls: list[dict[str, Any]] = []
         for case in exercise["cases"]:
             late = bool(calls) and calls[-1].get("trouble", {}).get("type") == TooLong.__name__
-            calls.append(calls[-1] if late else self._call(answer, case, buffers))  # a loop without end runs once
+            one = calls[-1] if late else self._call(answer, case, exercise["gradients"], buffers)
+            calls.append(one)  # a loop without end runs once
         return {"calls": calls, "hollow": _is_hollow(answer), "placeholder": _has_placeholder(answer)}, buffers
 
-    def _call(self, answer: Callable[..., Any], case: tuple[Any, bytes], buffers: list[bytes]) -> dict[str, Any]:
+    def _call(
+        self, answer: Callable[..., Any], case: tuple[Any, bytes], gradients: bool, buffers: list[bytes]
+    ) -> dict[str, Any]:
         tree, body = case
         args = Reader(body, functions=True).value(tree)
         mine: list[bytes] = []
         try:
             with _at_most(self.seconds):
                 value = answer(*args)
-            told = {"value": write_tree(value, mine), "args": write_tree(tuple(args), mine)}
+                told = {"value": write_tree(value, mine), "args": write_tree(tuple(args), mine)}
+                if gradients:
+                    told["gradients"] = write_tree(_gradients(answer, Reader(body, functions=True).value(tree)), mine)
         except (Exception, SystemExit, KeyboardInterrupt) as error:
             return {"trouble": _trouble(error)}
         buffers += mine
         return told
+
+
+def _gradients(answer: Callable[..., Any], args: tuple[Any, ...]) -> list[Any]:
+    """Return the gradients of a result's sum of squares; none for an answer outside autograd."""
+    floats = [arg.requires_grad_() for arg in args if isinstance(arg, torch.Tensor) and arg.is_floating_point()]
+    with contextlib.suppress(Exception), torch.enable_grad():  # the result alone has come out well
+        value = answer(*(arg.clone() if isinstance(arg, torch.Tensor) else arg for arg in args))
+        if isinstance(value, torch.Tensor) and value.requires_grad:
+            return list(torch.autograd.grad(value.square().sum(), floats, allow_unused=True))
+    return []
 
 
 def _signature_problem(answer: Callable[..., Any], names: list[str]) -> str | None:

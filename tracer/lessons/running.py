@@ -51,11 +51,15 @@ class Trouble:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one call gave: `value` or `trouble`, and the names of the inputs it changed in place."""
+    """What one call gave: `value` or `trouble`, and the names of the inputs it changed in place.
+
+    `finite` is false where it ran elsewhere, and its gradients came back with NaN or infinity.
+    """
 
     value: Any = None
     trouble: Trouble | None = None
     changed: tuple[str, ...] = ()
+    finite: bool = True
 
 
 def run(function: Callable[..., Any], case: Case, names: tuple[str, ...]) -> Outcome:

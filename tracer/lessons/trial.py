@@ -133,7 +133,7 @@ def _unfinished(answer: Any, outcome: Outcome) -> bool:
 
 def _right(trial: Trial) -> Feedback:
     if not trial.changed:
-        place = _without_gradient(trial, trial.answer) if trial.exercise.gradients and trial.answer else None
+        place = _without_gradient(trial) if trial.exercise.gradients else None
         return (
             Feedback(trial.exercise.id, "right", _(trial.exercise.why)) if place is None else _no_gradient(trial, place)
         )
@@ -144,14 +144,16 @@ def _right(trial: Trial) -> Feedback:
     return Feedback(trial.exercise.id, "wrong", message, "input_changed_in_place")
 
 
-def _without_gradient(trial: Trial, answer: Callable[..., Any]) -> int | None:
+def _without_gradient(trial: Trial) -> int | None:
     """Return the number of the first case in which a gradient is not finite; answers outside autograd have none."""
+    if trial.answer is None:
+        return next((place for place, outcome in enumerate(trial.outcomes) if not outcome.finite), None)
     names = arguments(trial.exercise)
     for place, case in enumerate(trial.cases):
         args = tuple(arg.clone().requires_grad_() if _is_float(arg) else arg for arg in case.args)
         floats = [arg for arg in args if _is_float(arg)]
         with torch.enable_grad():
-            value = run(answer, Case(args, case.sizes), names).value
+            value = run(trial.answer, Case(args, case.sizes), names).value
             if isinstance(value, Tensor) and value.requires_grad:
                 found = torch.autograd.grad(value.square().sum(), floats, allow_unused=True)
                 if any(gradient is not None and not bool(gradient.isfinite().all()) for gradient in found):
