@@ -542,6 +542,16 @@ def test_a_wall_that_is_missing_is_found() -> None:
             assert heard.messages[0][0] == {"event": "tried", "open": "another process can be signalled"}
 
 
+@linux
+def test_a_notebook_as_it_is_given_out_runs_apart() -> None:
+    cells = read(find(ROOT / "notebooks", frozenset())[0]).cells
+    request, buffers = Questions(exercises(), "seed").request(["split_heads"])
+    with Nursery() as nursery:
+        heard = nursery.run(request | {"cells": cells, "seconds": 60}, buffers, Bounds())
+    assert [header for header, _body in heard.messages if header["event"] == "failed"] == []
+    assert (heard.ending, heard.messages[-1][0]) == ("ran", {"event": "end"})
+
+
 @pytest.mark.skipif(os.name == "nt", reason="modes")
 def test_a_scratch_folder_goes_whatever_is_in_it(tmp_path: Path) -> None:
     (scratch := tmp_path / "scratch").mkdir()
