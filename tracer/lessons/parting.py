@@ -1,7 +1,8 @@
 """Where a learner's run parts from the reference's: both are traced on one case, and compared by `Trace.diff`.
 
-Code in another style differs in many steps and is right all the same. So the numbers decide: the step that is told is
-the first after the last one at which both runs still hold the same numbers. Whether an answer is right is for `trial`.
+Code in another style differs in many steps and is right all the same. So the numbers decide: the step that is told
+makes numbers that the reference never has, and nothing made from them is the reference's again. Whether an answer is
+right is for `trial`.
 """
 
 from collections.abc import Callable, Sequence

@@ -101,9 +101,10 @@ def tell(
     With `answer`, the function itself, it may be run again: to find where it parts from the reference, and for
     gradients.
     """
-    names = arguments(exercise)
-    wants = [run(exercise.reference, case, names).value for case in cases]
-    trial = Trial(exercise, cases, wants, outcomes, answer)
+    names, rights = arguments(exercise), (exercise.reference, *exercise.also)
+    wants = [[run(right, case, names).value for case in cases] for right in rights]
+    trials = [Trial(exercise, cases, values, outcomes, answer) for values in wants]
+    trial = next((trial for trial in trials if trial.wrong is None), trials[0])
     return _right(trial) if trial.wrong is None else _wrong(trial, trial.wrong)
 
 
