@@ -18,8 +18,15 @@ TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5, torch.float16: 5e-3, torc
 
 
 def label(axes: str) -> str:
-    """Return axes in the notation of the traces: `B (H D)` becomes `[B, C]`."""
+    """Return axes in the notation of the traces: `B (H D)` becomes `[B, C]`; sums stay as they are written."""
+    if _is_sum(axes):
+        return f"[{', '.join(axes.split())}]"
     return write(read(axes)[0]) if axes else "[]"
+
+
+def _is_sum(axes: str) -> bool:
+    """Whether an axis is written as a sum, `1+N` or `T-1`, which `shapes` does not read."""
+    return "+" in axes or "-" in axes
 
 
 def describe_inputs(names: tuple[str, ...], given: tuple[str | None, ...], case: Case) -> str:
@@ -135,7 +142,9 @@ def _wrong_numbers(got: Tensor, want: Tensor, close: Tensor, axes: str) -> str:
 
 
 def _coordinates(axes: str, index: list[int]) -> str:
-    names = [str(axis).strip("()").replace(" ", "").lower() for axis in read(axes)[0]] if axes else []
+    names = (
+        [str(axis).strip("()").replace(" ", "").lower() for axis in read(axes)[0]] if axes and not _is_sum(axes) else []
+    )
     if len(names) != len(index):
         return str(index)
     return "[" + ", ".join(f"{name}={i}" for name, i in zip(names, index, strict=True)) + "]"

@@ -9,7 +9,22 @@ from typing import Any
 
 from ..errors import TracerError
 from ..speech import _
-from . import lesson_00, lesson_10, store
+from . import (
+    lesson_00,
+    lesson_07,
+    lesson_08,
+    lesson_09,
+    lesson_10,
+    lesson_11,
+    lesson_12,
+    lesson_13,
+    lesson_14,
+    lesson_15,
+    lesson_16,
+    lesson_17,
+    lesson_18,
+    store,
+)
 from .exercise import Exercise
 from .feedback import Feedback, Note, Status, badge
 from .judge import judge
@@ -33,7 +48,21 @@ def _collect(*lessons: tuple[Exercise, ...]) -> dict[str, Exercise]:
     return found
 
 
-_EXERCISES = _collect(lesson_00.EXERCISES, lesson_10.EXERCISES)
+_EXERCISES = _collect(
+    lesson_00.EXERCISES,
+    lesson_07.EXERCISES,
+    lesson_08.EXERCISES,
+    lesson_09.EXERCISES,
+    lesson_10.EXERCISES,
+    lesson_11.EXERCISES,
+    lesson_12.EXERCISES,
+    lesson_13.EXERCISES,
+    lesson_14.EXERCISES,
+    lesson_15.EXERCISES,
+    lesson_16.EXERCISES,
+    lesson_17.EXERCISES,
+    lesson_18.EXERCISES,
+)
 
 
 def exercises() -> tuple[Exercise, ...]:

@@ -1,12 +1,13 @@
 """Exercises of notebook 08: sinusoids, the rotary turn, learned positions, and what is left without any of them."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..speech import N_
-from .exercise import Case, Draw, Exercise, Property, known, usual_cases
+from .exercise import Case, Draw, Exercise, Property, known, show, usual_cases
 
 __all__ = ["EXERCISES"]
 
@@ -67,7 +68,7 @@ def _sinusoid_cases(draw: Draw) -> list[Case]:
 
 def _pair_off_the_circle(case: Case, got: Tensor) -> Numbers | None:
     """In either layout each pair of features is the sine and the cosine of one angle: their squares add up to 1."""
-    T, C = case.args
+    _T, C = case.args
     layouts = {(0, 1): (got[:, 0::2], got[:, 1::2]), (0, C // 2): (got[:, : C // 2], got[:, C // 2 :])}
     totals = {pair: sine.square() + cosine.square() for pair, (sine, cosine) in layouts.items()}
     if any(bool((total - 1).abs().max() < 0.01) for total in totals.values()):
@@ -77,13 +78,18 @@ def _pair_off_the_circle(case: Case, got: Tensor) -> Numbers | None:
     return {"t": t, "i": 2 * i, "j": 2 * i + 1, "sum": f"{total[t, i].item():.3f}"}
 
 
+def _second_row(case: Case, got: Any, want: Any) -> Numbers:
+    return {"row": show(got[min(1, len(got) - 1)])}
+
+
 SINUSOIDS = Exercise(
     id="sinusoids",
     notebook="08",
     kind="function",
     question=N_(
         "Write sinusoids(T, C) for positions t = 0 ... T-1 and an even C: feature 2i is sin(t / 10000^(2i/C)) and "
-        "feature 2i+1 the cosine of the same angle. All sines first and then all cosines is accepted too. Return [T, C]."
+        "feature 2i+1 the cosine of the same angle. All sines first and then all cosines is accepted too. Return [T, "
+        "C]."
     ),
     reference=sinusoids,
     also=(_in_halves,),
@@ -118,29 +124,30 @@ SINUSOIDS = Exercise(
             N_(
                 "The two features of a pair turn at different speeds, or twice as fast down the row as asked: the "
                 "exponent was doubled. A loop variable that runs 0, 2, 4, ... already IS 2i. Sine and cosine share "
-                "the exponent 2i/C. At {place} yours is {got}, and {want} is asked for."
+                "the exponent 2i/C. Your row t=1 is {row}."
             ),
             lambda T, C: _each_feature_its_own(T, C, 2.0),
             *_tables(lambda T, C: _angles(T, C, power=2.0)),
+            numbers=_second_row,
         ),
         known(
             "each_feature_has_its_own_angle",
             N_(
                 "Each feature has an angle of its own: the cosine uses the exponent (2i+1)/C. It belongs to the same "
-                "angle as the sine before it, 2i/C: only then is the pair a point on a circle. At {place} yours is "
-                "{got}, and {want} is asked for."
+                "angle as the sine before it, 2i/C: only then is the pair a point on a circle. Your row t=1 is {row}."
             ),
             lambda T, C: _each_feature_its_own(T, C, 1.0),
             _each_feature_its_own_in_halves,
+            numbers=_second_row,
         ),
         known(
             "exponent_halved",
             N_(
                 "The exponent is i/C where 2i/C is asked for: the number of the pair was taken, not of its first "
-                "feature. The last pair should be close to the slowest, 1/10000; yours is about 1/100. At {place} "
-                "yours is {got}, and {want} is asked for."
+                "feature. The last pair turns at nearly 1/10000; yours stops at 1/100. Your row t=1 is {row}."
             ),
             *_tables(lambda T, C: _angles(T, C, power=0.5)),
+            numbers=_second_row,
         ),
         known(
             "cosine_before_sine",
@@ -163,9 +170,10 @@ SINUSOIDS = Exercise(
             "multiplied_instead_of_divided",
             N_(
                 "t is multiplied with 10000^(2i/C), so the later pairs race round the circle. It is divided: the later "
-                "pairs turn slowly. At {place} yours is {got}, and {want} is asked for."
+                "pairs turn slowly. Your row t=1 is {row}."
             ),
             *_tables(lambda T, C: _angles(T, C, power=-1.0)),
+            numbers=_second_row,
         ),
         known(
             "one_speed_for_all_pairs",
@@ -303,8 +311,8 @@ ROTARY = Exercise(
     kind="function",
     question=N_(
         "Write rotary(x) for x [B, H, T, D], D even: at position t (from 0) each pair (a, b) of features is turned by "
-        "the angle t / 10000^(2i/D) to (a cos - b sin, a sin + b cos), i being the number of the pair. The pairs may be "
-        "features i and i + D/2, or 2i and 2i + 1: either layout, but one and the same throughout."
+        "the angle t / 10000^(2i/D) to (a cos - b sin, a sin + b cos), i being the number of the pair. The pairs may "
+        "be features i and i + D/2, or 2i and 2i + 1: either layout, but one and the same throughout."
     ),
     reference=rotary,
     also=(_rotary_in_turn,),
@@ -342,9 +350,9 @@ ROTARY = Exercise(
         known(
             "layouts_mixed",
             N_(
-                "Two layouts are mixed: the angles are laid out for one kind of pair, the features are paired the other "
-                "way. With the angles repeated as 1 1 2 2 the pairs are neighbours, with 1 2 1 2 they are i and i + D/2. "
-                "As it is, the two members of a pair turn by different angles, and no length is kept."
+                "Two layouts are mixed: the angles are laid out for one kind of pair, the features are paired the "
+                "other way. With the angles repeated as 1 1 2 2 the pairs are neighbours, with 1 2 1 2 they are i and "
+                "i + D/2. As it is, the two members of a pair turn by different angles, and no length is kept."
             ),
             _mixed,
             _mixed_the_other_way,
@@ -378,8 +386,8 @@ ROTARY = Exercise(
         known(
             "positions_along_the_heads",
             N_(
-                "The angle grows along axis 1, which is H: every head turns by its own number, and all tokens of a head "
-                "alike. The position is T, axis 2."
+                "The angle grows along axis 1, which is H: every head turns by its own number, and all tokens of a "
+                "head alike. The position is T, axis 2."
             ),
             _by_head,
             _by_head_in_turn,
@@ -488,7 +496,9 @@ WHERE_ROTARY_ACTS = Exercise(
     minutes=1,
     review=8,
     mistakes=(
-        known("sinusoids_and_learned_ones_are_added", N_("So do sinusoids and learned positions. RoPE adds none."), "a"),
+        known(
+            "sinusoids_and_learned_ones_are_added", N_("So do sinusoids and learned positions. RoPE adds none."), "a"
+        ),
         known(
             "values_are_not_turned",
             N_("v does not enter the scores. A turned v would carry its own position into the sum, not a distance."),

@@ -34,7 +34,10 @@ CROSS_SCORES_SHAPE = Exercise(
     mistakes=(
         known(
             "square_as_in_self_attention",
-            N_("That is self-attention, where queries and keys are the same tokens. Here the keys are the S of the source."),
+            N_(
+                "That is self-attention, where queries and keys are the same tokens. Here the keys are the S of the "
+                "source."
+            ),
             "B H T T",
             "B H S S",
         ),
@@ -68,7 +71,10 @@ CROSS_OUTPUT_SHAPE = Exercise(
         "are merged and projected? The source has S tokens."
     ),
     reference="B T C",
-    why=N_("There are as many outputs as queries. S is summed away in weights @ v, so the result can be added to [B, T, C]."),
+    why=N_(
+        "There are as many outputs as queries. S is summed away in weights @ v, so the result can be added to [B, T, "
+        "C]."
+    ),
     hints=(
         N_("weights are [B, H, T, S], v is [B, H, S, D]. Which axis does that product sum over?"),
         N_("The result is added to the stream of the decoder. Which shape must it have for that?"),
@@ -82,7 +88,9 @@ CROSS_OUTPUT_SHAPE = Exercise(
             "B S C",
         ),
         known("heads_not_merged", N_("The heads are merged and projected by then: H and D are C again."), "B H T D"),
-        known("shape_of_the_weights", N_("That is the table of weights. It has been used up in weights @ v."), "B H T S"),
+        known(
+            "shape_of_the_weights", N_("That is the table of weights. It has been used up in weights @ v."), "B H T S"
+        ),
         known(
             "both_lengths",
             N_("T and S do not stand beside each other at the end: the source has been summed up, query by query."),
@@ -141,8 +149,8 @@ CROSS_ATTENTION = Exercise(
     notebook="09",
     kind="function",
     question=N_(
-        "Write cross_attention(x, source, w_q, w_k, w_v), one head without a mask: x [B, T, C] is the decoder's stream, "
-        "source [B, S, C] what the encoder made, the three matrices are [C, D]. Return [B, T, D]."
+        "Write cross_attention(x, source, w_q, w_k, w_v), one head without a mask: x [B, T, C] is the decoder's "
+        "stream, source [B, S, C] what the encoder made, the three matrices are [C, D]. Return [B, T, D]."
     ),
     reference=cross_attention,
     why=N_(
@@ -164,8 +172,8 @@ CROSS_ATTENTION = Exercise(
         Property(
             id="a_weighted_mean_lies_between",
             says=N_(
-                "In sentence {b}, feature {d} of row t={t} is {got}, but over the source the values of that feature lie "
-                "between {low} and {high}. A weighted mean cannot leave that range."
+                "In sentence {b}, feature {d} of row t={t} is {got}, but over the source the values of that feature "
+                "lie between {low} and {high}. A weighted mean cannot leave that range."
             ),
             fails=_outside_the_values,
         ),
@@ -181,7 +189,10 @@ CROSS_ATTENTION = Exercise(
         ),
         known(
             "self_attention",
-            N_("The source is not used: q, k and v all come from x. That is self-attention. k and v come from the source."),
+            N_(
+                "The source is not used: q, k and v all come from x. That is self-attention. k and v come from the "
+                "source."
+            ),
             lambda x, source, w_q, w_k, w_v: _attend(x @ w_q, x @ w_k, x @ w_v),
         ),
         known(
@@ -206,7 +217,8 @@ CROSS_ATTENTION = Exercise(
             "softmax_over_the_queries",
             N_(
                 "The softmax runs over T, the queries: they compete for each source token. Each query needs a "
-                "distribution over the S tokens it may look at: dim=-1. At {place} yours is {got}, and {want} is asked for."
+                "distribution over the S tokens it may look at: dim=-1. At {place} yours is {got}, and {want} is asked "
+                "for."
             ),
             lambda x, source, w_q, w_k, w_v: _attend(x @ w_q, source @ w_k, source @ w_v, dim=-2),
             lambda x, source, w_q, w_k, w_v: _attend(x @ w_q, source @ w_k, source @ w_v, dim=0),
@@ -214,8 +226,8 @@ CROSS_ATTENTION = Exercise(
         known(
             "causal_mask_on_the_source",
             N_(
-                "A causal mask lies over the source: query 0 sees only the first source token. The source is there from "
-                "the beginning, and every query may see all of it."
+                "A causal mask lies over the source: query 0 sees only the first source token. The source is there "
+                "from the beginning, and every query may see all of it."
             ),
             _causal,
         ),
@@ -233,11 +245,16 @@ CROSS_ATTENTION = Exercise(
             lambda x, source, w_q, w_k, w_v: _attend(x @ w_q, source @ w_k, source @ w_v, scale=x.shape[-1] ** -0.5),
             lambda x, source, w_q, w_k, w_v: _attend(x @ w_q, source @ w_k, source @ w_v, scale=1 / w_q.shape[1]),
             lambda x, source, w_q, w_k, w_v: _attend(x @ w_q, source @ w_k, source @ w_v, scale=w_q.shape[1] ** 0.5),
-            lambda x, source, w_q, w_k, w_v: _attend(x @ w_q, source @ w_k, source @ w_v, scale=source.shape[1] ** -0.5),
+            lambda x, source, w_q, w_k, w_v: _attend(
+                x @ w_q, source @ w_k, source @ w_v, scale=source.shape[1] ** -0.5
+            ),
         ),
         known(
             "softmax_forgotten",
-            N_("There is no softmax: the scores themselves weigh the values. They may be negative and add up to anything."),
+            N_(
+                "There is no softmax: the scores themselves weigh the values. They may be negative and add up to "
+                "anything."
+            ),
             lambda x, source, w_q, w_k, w_v: (x @ w_q) @ (source @ w_k).mT / w_q.shape[1] ** 0.5 @ (source @ w_v),
         ),
         known(
@@ -263,7 +280,10 @@ CROSS_SOURCES = Exercise(
         "d": N_("q and k from the decoder's stream, v from the encoder's output"),
     },
     reference="c",
-    why=N_("The sentence being written asks, and the sentence that was read answers: with keys to compare, values to hand on."),
+    why=N_(
+        "The sentence being written asks, and the sentence that was read answers: with keys to compare, values to hand "
+        "on."
+    ),
     hints=(
         N_("The decoder needs something that the encoder has. Who asks?"),
         N_("A key says how well a token fits, its value what it hands on. Both speak about the same token."),
@@ -271,7 +291,11 @@ CROSS_SOURCES = Exercise(
     minutes=1,
     review=9,
     mistakes=(
-        known("that_is_the_encoder", N_("Then the decoder would have no say. That is the encoder's own self-attention."), "a"),
+        known(
+            "that_is_the_encoder",
+            N_("Then the decoder would have no say. That is the encoder's own self-attention."),
+            "a",
+        ),
         known(
             "roles_exchanged",
             N_("Then the source would ask, and there would be one output for each source token. The decoder asks."),
@@ -279,7 +303,9 @@ CROSS_SOURCES = Exercise(
         ),
         known(
             "key_and_value_of_one_token",
-            N_("A weight found on a decoder's key would pick a value of another sequence. Keys and values go together."),
+            N_(
+                "A weight found on a decoder's key would pick a value of another sequence. Keys and values go together."
+            ),
             "d",
         ),
     ),
@@ -313,7 +339,9 @@ GPT_LEAVES_OUT = Exercise(
             N_("Masked self-attention is what makes GPT able to predict the next token; it is there in each block."),
             "a",
         ),
-        known("the_mlp_is_there", N_("The MLP is there in each block, and holds about two thirds of its weights."), "c"),
+        known(
+            "the_mlp_is_there", N_("The MLP is there in each block, and holds about two thirds of its weights."), "c"
+        ),
         known("there_is_no_source", N_("One of the three reads the output of an encoder. GPT has no encoder."), "d"),
     ),
 )

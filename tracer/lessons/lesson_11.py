@@ -84,8 +84,8 @@ ADDITIVE_SCORES = Exercise(
         known(
             "tanh_outside",
             N_(
-                "tanh is taken of the score, after v has summed up. It belongs inside, before v: v · tanh(...). At {place} "
-                "yours is {got}, and {want} is asked for."
+                "tanh is taken of the score, after v has summed up. It belongs inside, before v: v · tanh(...). At "
+                "{place} yours is {got}, and {want} is asked for."
             ),
             lambda s, h, w, u, v: torch.tanh(((s @ w).unsqueeze(1) + h @ u) @ v),
         ),
@@ -105,7 +105,10 @@ ADDITIVE_SCORES = Exercise(
         ),
         known(
             "w_and_u_exchanged",
-            N_("The matrices have changed places: w belongs to the state s of the decoder, u to the states h of the encoder."),
+            N_(
+                "The matrices have changed places: w belongs to the state s of the decoder, u to the states h of the "
+                "encoder."
+            ),
             lambda s, h, w, u, v: torch.tanh((s @ u).unsqueeze(1) + h @ w) @ v,
         ),
         known(
@@ -116,7 +119,10 @@ ADDITIVE_SCORES = Exercise(
         ),
         known(
             "dot_product_score",
-            N_("This is a dot product of s and h_i, another way to score. Asked for is the additive one, with w, u and v."),
+            N_(
+                "This is a dot product of s and h_i, another way to score. Asked for is the additive one, with w, u "
+                "and v."
+            ),
             lambda s, h, w, u, v: (h @ s.unsqueeze(-1)).squeeze(-1),
             lambda s, h, w, u, v: ((h @ u) @ (s @ w).unsqueeze(-1)).squeeze(-1),
         ),
@@ -133,8 +139,8 @@ ADDITIVE_SCORES = Exercise(
         known(
             "state_not_lined_up",
             N_(
-                "s @ w is [B, M] and h @ u is [B, S, M]: without an axis of size 1 in the middle B would stand under S. "
-                "Write (s @ w).unsqueeze(1) for [B, 1, M]."
+                "s @ w is [B, M] and h @ u is [B, S, M]: without an axis of size 1 in the middle B would stand under "
+                "S. Write (s @ w).unsqueeze(1) for [B, 1, M]."
             ),
             lambda s, h, w, u, v: torch.tanh(s @ w + h @ u) @ v,
             raises="must match the size of tensor b",
@@ -165,8 +171,8 @@ ALIGNMENT_WEIGHTS = Exercise(
     notebook="11",
     kind="function",
     question=N_(
-        "scores [B, T, S] compare T output steps with S input positions. Write alignment_weights(scores): the attention "
-        "weights, so that each output step has a distribution over the input."
+        "scores [B, T, S] compare T output steps with S input positions. Write alignment_weights(scores): the "
+        "attention weights, so that each output step has a distribution over the input."
     ),
     reference=alignment_weights,
     why=N_("One distribution for each output step: the softmax runs over the input axis, S, the last one."),
@@ -178,12 +184,17 @@ ALIGNMENT_WEIGHTS = Exercise(
     given=("B T S",),
     axes=("B T S",),
     inputs=lambda draw: usual_cases(
-        draw, "B T S", lambda n, fill: (3 * draw.normal(n["B"], n["T"], n["S"]),), derive=lambda n: {"S": n["S"] + (n["S"] == 1)}
+        draw,
+        "B T S",
+        lambda n, fill: (3 * draw.normal(n["B"], n["T"], n["S"]),),
+        derive=lambda n: {"S": n["S"] + (n["S"] == 1)},
     ),
     properties=(
         Property(
             id="each_output_step_adds_up_to_1",
-            says=N_("In sentence {b}, the weights of output step {t} add up to {sum}. Over the input they add up to 1."),
+            says=N_(
+                "In sentence {b}, the weights of output step {t} add up to {sum}. Over the input they add up to 1."
+            ),
             fails=_row_sum,
         ),
     ),
@@ -272,8 +283,8 @@ CONTEXT_VECTORS = Exercise(
         known(
             "plain_mean",
             N_(
-                "Every state has the same weight: this is the mean of h, or its sum, and the weights are not used. Row {at} "
-                "is {got}, and {want} is asked for."
+                "Every state has the same weight: this is the mean of h, or its sum, and the weights are not used. Row "
+                "{at} is {got}, and {want} is asked for."
             ),
             lambda weights, h: h.mean(dim=1, keepdim=True).expand(-1, weights.shape[1], -1),
             lambda weights, h: h.sum(dim=1, keepdim=True).expand(-1, weights.shape[1], -1),
@@ -298,7 +309,10 @@ CONTEXT_VECTORS = Exercise(
         ),
         known(
             "divided_once_more",
-            N_("The weights add up to 1 already. Yours are normalised once more, by another softmax or a division by S."),
+            N_(
+                "The weights add up to 1 already. Yours are normalised once more, by another softmax or a division by "
+                "S."
+            ),
             lambda weights, h: weights.softmax(dim=-1) @ h,
             lambda weights, h: weights @ h / h.shape[1],
         ),
@@ -343,16 +357,24 @@ ATTENTION_MAP_SHAPE = Exercise(
     ),
     minutes=1,
     mistakes=(
-        known("inputs_as_rows", N_("Outputs are the rows, inputs the columns: each row is the look back of one step."), "B S T"),
+        known(
+            "inputs_as_rows",
+            N_("Outputs are the rows, inputs the columns: each row is the look back of one step."),
+            "B S T",
+        ),
         known("batch_forgotten", N_("That is the map of one sentence. There are B of them."), "T S", "S T"),
-        known("heads_not_yet", N_("This attention has no heads; they came with the Transformer."), "B H T S", "B H T T"),
+        known(
+            "heads_not_yet", N_("This attention has no heads; they came with the Transformer."), "B H T S", "B H T T"
+        ),
         known(
             "square_map",
             N_("Input and output are two sentences of different lengths: the map is not square."),
             "B T T",
             "B S S",
         ),
-        known("contexts", N_("That is the shape of the context vectors, which the weights make of the states."), "B T C"),
+        known(
+            "contexts", N_("That is the shape of the context vectors, which the weights make of the states."), "B T C"
+        ),
     ),
 )
 
@@ -381,7 +403,11 @@ WITHOUT_TANH = Exercise(
     ),
     minutes=3,
     mistakes=(
-        known("inputs_still_differ", N_("U h_i still differs from input to input, so the weights are not all the same."), "b"),
+        known(
+            "inputs_still_differ",
+            N_("U h_i still differs from input to input, so the weights are not all the same."),
+            "b",
+        ),
         known(
             "the_state_cancels",
             N_("Multiply it out: v · W s is the same number for every i. What does a softmax do with it?"),
@@ -396,8 +422,8 @@ WHAT_GROWS = Exercise(
     notebook="11",
     kind="choice",
     question=N_(
-        "An RNN encoder-decoder WITHOUT attention reads 10 tokens, then 1,000. Its states have 1,024 numbers. What does "
-        "the decoder get of the longer input?"
+        "An RNN encoder-decoder WITHOUT attention reads 10 tokens, then 1,000. Its states have 1,024 numbers. What "
+        "does the decoder get of the longer input?"
     ),
     choices={
         "a": N_("100 times as many numbers"),
@@ -406,7 +432,9 @@ WHAT_GROWS = Exercise(
         "d": N_("1,024 numbers for each output step, a different set each time"),
     },
     reference="b",
-    why=N_("The last state is all that crosses over: 1,024 numbers for ten words and for a book. That is the bottleneck."),
+    why=N_(
+        "The last state is all that crosses over: 1,024 numbers for ten words and for a book. That is the bottleneck."
+    ),
     hints=(
         N_("The context is the last state of the encoder."),
         N_("How long the input was does not change the size of a state."),
@@ -414,7 +442,9 @@ WHAT_GROWS = Exercise(
     minutes=1,
     mistakes=(
         known("state_keeps_its_size", N_("A state has 1,024 numbers, however many tokens have gone into it."), "a"),
-        known("one_state_crosses_over", N_("Without attention one state is handed over, the last one, and no other."), "c"),
+        known(
+            "one_state_crosses_over", N_("Without attention one state is handed over, the last one, and no other."), "c"
+        ),
         known("that_is_attention", N_("A new context at each step is what attention adds. Here it is made once."), "d"),
     ),
 )

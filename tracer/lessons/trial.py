@@ -39,10 +39,14 @@ class Trial:
 
     @classmethod
     def of(cls, exercise: Exercise, answer: Callable[..., Any], draw: Draw) -> "Trial":
-        """Run a function and the reference on fresh inputs."""
+        """Run a function and the reference on fresh inputs; or another right answer, where it agrees with that one."""
         names, cases = arguments(exercise), exercise.inputs(draw) if exercise.inputs else ()
-        wants = [run(exercise.reference, case, names).value for case in cases]
-        return cls(exercise, answer, cases, wants, [run(answer, case, names) for case in cases])
+        outcomes = [run(answer, case, names) for case in cases]
+        trials = [
+            cls(exercise, answer, cases, [run(right, case, names).value for case in cases], outcomes)
+            for right in (exercise.reference, *exercise.also)
+        ]
+        return next((trial for trial in trials if trial.wrong is None), trials[0])
 
     @property
     def right(self) -> bool:
