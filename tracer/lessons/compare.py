@@ -12,7 +12,7 @@ from .shapes import read, write
 
 __all__ = ["all_numbers", "as_numbers", "describe_inputs", "difference", "facts", "label"]
 
-# Allowed difference by the kind of number that the learner's result holds: relative to the number, and to the largest
+# Allowed difference by the kind of number that the results hold: relative to the number, and to the largest
 # number of the wanted result where that is above 1 (a sum of large terms may end near 0).
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 2e-2}
 
@@ -63,12 +63,14 @@ def difference(got: Any, want: Any, axes: tuple[str, ...], tolerance: float | No
     if numbers.shape != wanted.shape:
         text = _("Your result has the shape {got}; asked for is {label} = {want}.")
         return text.format(got=list(numbers.shape), label=label(name), want=list(wanted.shape))
-    close = _close(numbers, wanted, tolerance or _tolerance(got))
+    close = _close(numbers, wanted, tolerance or _tolerance(got, want))
     return None if bool(close.all()) else _wrong_numbers(numbers, wanted, close, name)
 
 
-def _tolerance(got: Any) -> float:
-    return TOLERANCE.get(got.dtype if isinstance(got, Tensor) else torch.float64, 0.0)
+def _tolerance(got: Any, want: Any) -> float:
+    """Return what the coarser of both allows: a float64 answer may be nearer to the truth than a float32 reference."""
+    dtypes = [value.dtype if isinstance(value, Tensor) else torch.float64 for value in (got, want)]
+    return max(TOLERANCE.get(dtype, 0.0) for dtype in dtypes)
 
 
 def _close(got: Tensor, want: Tensor, limit: float) -> Tensor:
@@ -94,7 +96,7 @@ def facts(got: Any, want: Any, axes: tuple[str, ...], tolerance: float | None = 
         return {}
     found: dict[str, object] = {"shape": list(numbers.shape), "wanted": list(wanted.shape)}
     if numbers.shape == wanted.shape:
-        off = (~_close(numbers, wanted, tolerance or _tolerance(got))).nonzero()
+        off = (~_close(numbers, wanted, tolerance or _tolerance(got, want))).nonzero()
         for first in off[:1].tolist():
             found |= {"place": _coordinates(axes[0] if axes else "", first)}
             found |= {"got": f"{numbers[tuple(first)].item():.4g}", "want": f"{wanted[tuple(first)].item():.4g}"}

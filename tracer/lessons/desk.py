@@ -11,6 +11,9 @@ from ..errors import TracerError
 from ..speech import _
 from . import (
     lesson_00,
+    lesson_01,
+    lesson_02,
+    lesson_03,
     lesson_07,
     lesson_08,
     lesson_09,
@@ -50,6 +53,9 @@ def _collect(*lessons: tuple[Exercise, ...]) -> dict[str, Exercise]:
 
 _EXERCISES = _collect(
     lesson_00.EXERCISES,
+    lesson_01.EXERCISES,
+    lesson_02.EXERCISES,
+    lesson_03.EXERCISES,
     lesson_07.EXERCISES,
     lesson_08.EXERCISES,
     lesson_09.EXERCISES,

@@ -40,8 +40,8 @@ class Mistake:
 
     `wrong` holds it in one or more runnable forms: functions, or for other kinds the answers themselves. `says` is a
     template; it may use the sizes of the case, what `numbers(case, got, want)` returns, and of the first number that
-    differs `{place}`, `{got}` and `{want}`, or where the shapes differ `{shape}` and `{wanted}`. `raises` is a part of
-    the exception's text when the mistake shows as an exception.
+    differs `{place}`, `{got}` and `{want}`, or where the shapes differ `{shape}` and `{wanted}`. A form that raises is
+    known by the same exception in the same cases; with `raises`, any exception counts whose text has this part.
     """
 
     id: str
@@ -126,12 +126,17 @@ def usual_cases(
 ) -> list[Case]:
     """Return the usual inputs: readable, random with distinct sizes twice, all sizes equal, and mostly ones.
 
-    `build(sizes, fill)` makes the arguments; `first` fills those of the first case, which messages quote.
-    `derive(sizes)` returns sizes to replace or add: an even D, an H that G divides.
+    `build(sizes, fill)` makes the arguments; `first` fills those of the first case, which messages quote. Where there
+    are T and S, T is the smaller, the larger, and the smaller again. `derive(sizes)` returns sizes to replace or add:
+    an even D, an H that G divides.
     """
     names = letters.split()
-    plan: list[tuple[dict[str, int], Fill]] = [(draw.sizes(letters), first)]
-    plan += [(draw.sizes(letters), draw.normal) for _n in range(2)]
+    plan: list[tuple[dict[str, int], Fill]] = []
+    for place, fill in enumerate((first, draw.normal, draw.normal)):
+        sizes = draw.sizes(letters)
+        if "T" in sizes and "S" in sizes and (sizes["T"] < sizes["S"]) == (place == 1):
+            sizes["T"], sizes["S"] = sizes["S"], sizes["T"]
+        plan.append((sizes, fill))
     plan += [(_with_width(dict.fromkeys(names, 4)), draw.normal)]
     plan += [(_with_width(dict.fromkeys(names, 1) | {"D": 3}), draw.normal)]
     plan = [(sizes | derive(sizes), fill) for sizes, fill in plan]

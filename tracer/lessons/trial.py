@@ -71,19 +71,23 @@ class Trial:
     def _right(self, outcome: Outcome, want: Any) -> bool:
         return outcome.trouble is None and self.differs(outcome, want) is None
 
-    def is_mistake(self, mistake: Mistake) -> bool:
-        """Whether this function does what a catalogued one does, in every case."""
-        if mistake.raises is not None:
-            trouble = next((outcome.trouble for outcome in self.outcomes if outcome.trouble), None)
-            return trouble is not None and mistake.raises in trouble.text
-        return any(self._same_as(form) for form in mistake.wrong)
+    @property
+    def mistake(self) -> Mistake | None:
+        """The catalogued mistake that this function is: what it does in every case, else how it fails."""
+        texts = [outcome.trouble.text for outcome in self.outcomes if outcome.trouble]
+        same = (known for known in self.exercise.mistakes if any(map(self._same_as, known.wrong)))
+        alike = (
+            known for known in self.exercise.mistakes if known.raises and any(known.raises in t for t in texts[:1])
+        )
+        return next(same, None) or next(alike, None)
 
     def _same_as(self, form: Callable[..., Any]) -> bool:
         names = arguments(self.exercise)
         for case, outcome in zip(self.cases, self.outcomes, strict=True):
             other = run(form, case, names)
             if outcome.trouble or other.trouble:
-                same = bool(outcome.trouble and other.trouble and outcome.trouble.type == other.trouble.type)
+                pair = outcome.trouble, other.trouble
+                same = bool(pair[0] and pair[1] and (pair[0].type, pair[0].text) == (pair[1].type, pair[1].text))
             else:
                 same = self.differs(outcome, other.value) is None
             if not same:
@@ -138,7 +142,7 @@ def _right(trial: Trial) -> Feedback:
 
 def _wrong(trial: Trial, place: int) -> Feedback:
     exercise, outcome, case = trial.exercise, trial.outcomes[place], trial.cases[place]
-    mistake = next((known for known in exercise.mistakes if trial.is_mistake(known)), None)
+    mistake = trial.mistake
     called = _("Called with {inputs}.").format(inputs=describe_inputs(arguments(exercise), exercise.given, case))
     status: Status = "error" if outcome.trouble else "wrong"
     # 1. A mistake that is known by name.
