@@ -15,8 +15,8 @@ Numbers = dict[str, object]
 
 # ------------------------------------------------------------------ shapes
 
-CROSS_SCORES_SHAPE = Exercise(
-    id="cross_scores_shape",
+SOURCE_SCORES_SHAPE = Exercise(
+    id="source_scores_shape",
     notebook="09",
     kind="shape",
     question=N_(
@@ -347,4 +347,4 @@ GPT_LEAVES_OUT = Exercise(
 )
 
 
-EXERCISES = (CROSS_SCORES_SHAPE, CROSS_OUTPUT_SHAPE, CROSS_ATTENTION, CROSS_SOURCES, GPT_LEAVES_OUT)
+EXERCISES = (SOURCE_SCORES_SHAPE, CROSS_OUTPUT_SHAPE, CROSS_ATTENTION, CROSS_SOURCES, GPT_LEAVES_OUT)

@@ -206,7 +206,13 @@ def split_fused(z: Tensor, D_k: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _fused_cases(draw: Draw) -> list[Case]:
-    return usual_cases(draw, "B T D_k D_v", lambda n, fill: (fill(n["B"], n["T"], 2 * n["D_k"] + n["D_v"]), n["D_k"]))
+    """D_v is the larger one: a third part that ends at 3 D_k is then too short."""
+    return usual_cases(
+        draw,
+        "B T D_k D_v",
+        lambda n, fill: (fill(n["B"], n["T"], 2 * n["D_k"] + n["D_v"]), n["D_k"]),
+        derive=lambda n: {"D_k": min(n["D_k"], n["D_v"]), "D_v": max(n["D_k"], n["D_v"])},
+    )
 
 
 SPLIT_FUSED = Exercise(

@@ -696,11 +696,6 @@ PERMUTATION_DIFFERENCES = Exercise(
             _pair(lambda attend, x, perm: (attend(x[:, perm.argsort()]), attend(x)[:, perm])),
         ),
         known(
-            "permuted_twice",
-            N_("The permuted output is permuted once more before the comparison: both sides get perm once, not twice."),
-            _pair(lambda attend, x, perm: (attend(x[:, perm])[:, perm], attend(x)[:, perm])),
-        ),
-        known(
             "mask_moves_along",
             N_(
                 "The causal mask is permuted along with the tokens, or lies over the old places: then nothing is "
