@@ -54,7 +54,7 @@ RIGHT: dict[str, list[Any]] = {
     "context_vectors": [
         *(context_by_loop, context_by_einsum),
         lambda weights, h: einsum(weights, h, "b t s, b s c -> b t c"),
-        lambda weights, h: torch.bmm(weights, h),
+        torch.bmm,
         lambda weights, h: (rearrange(weights, "b t s -> b t s 1") * h.unsqueeze(1)).sum(dim=2),
     ],
     "attention_map_shape": ["B T S", "[B, T, S]", "bts"],

@@ -196,6 +196,7 @@ SOFTMAX_OVER_KEYS = Exercise(
     review=3,
     given=("B H T S",),
     axes=("B H T S",),
+    tolerance=3e-4,  # near 1000 a float32 is known to 6e-5
     inputs=_score_cases,
     properties=(
         Property(
