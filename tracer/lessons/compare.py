@@ -107,7 +107,8 @@ def _of_several(got: Any, want: tuple[Any, ...], axes: tuple[str, ...], toleranc
     if not isinstance(got, tuple | list) or len(got) != len(want):
         text = _("{count} results are asked for, as in `return a, b`; yours gave {kind}.")
         return text.format(count=len(want), kind=_kind(got))
-    for place, (one, wanted, name) in enumerate(zip(got, want, axes, strict=True)):
+    names = (*axes, *("" for _n in want))  # a catalogued mistake may have more or fewer results than are asked for
+    for place, (one, wanted, name) in enumerate(zip(got, want, names, strict=False)):
         found = difference(one, wanted, (name,), tolerance)
         if found is not None:
             return _("Result {place}: {text}").format(place=place, text=found)

@@ -297,7 +297,6 @@ def _mask_mistakes(keep: Any) -> tuple[Mistake, ...]:
                 "{row}, and {right} is asked for. Fill with -inf, or with a very large negative number."
             ),
             filled(1e-9),
-            lambda scores, *rest: (scores * keep(scores, *rest)).softmax(-1),
             numbers=_row_zero,
         ),
         known(
@@ -327,7 +326,6 @@ def _mask_mistakes(keep: Any) -> tuple[Mistake, ...]:
             N_("The mask is added as 0 and 1. That moves a score by 1 and hides nothing: -inf must be added."),
             lambda scores, *rest: (scores + keep(scores, *rest)).softmax(-1),
             lambda scores, *rest: (scores + ~keep(scores, *rest)).softmax(-1),
-            lambda scores, *rest: (scores - (~keep(scores, *rest)).float()).softmax(-1),
         ),
     )
 

@@ -32,7 +32,7 @@ def _norm_cases(draw: Draw) -> list[Case]:
         draw,
         "B T C",
         lambda n, fill: (fill(n["B"], n["T"], n["C"]), draw.normal(n["C"]), draw.normal(n["C"])),
-        derive=lambda n: {"C": max(n["C"], 2)},
+        derive=lambda n: {"T": max(n["T"], 2), "C": max(n["C"], 2)},
     )
     for case in cases:
         case.args[0][0, -1] = 2.0  # a token whose features are all equal: its variance is 0
@@ -273,7 +273,7 @@ def _block_cases(draw: Draw) -> list[Case]:
         x = 3 * draw.normal(n["B"], n["T"], n["C"]) + draw.normal(n["C"])
         return x, weights, draw.normal(n["C"], n["M"]), draw.normal(n["M"], n["C"])
 
-    return usual_cases(draw, "B T C M", build, derive=lambda n: {"C": max(n["C"], 3)})
+    return usual_cases(draw, "B T C M", build, derive=lambda n: {"C": n["C"] if n["C"] > 2 else 9})
 
 
 def _spread_of_a_token(case: Case, got: Tensor, want: Tensor) -> Numbers:

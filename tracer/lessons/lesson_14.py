@@ -35,11 +35,10 @@ def _strips(images: Tensor, P: int) -> Tensor:
 
 
 def _sizes(n: dict[str, int]) -> dict[str, int]:
-    """Return Y and X as multiples of P: X two patches wide or more, Y one row of patches or more."""
-    tall, wide = (n["Y"], n["X"]) if max(n.values()) > 1 else (2, 3)
-    if n["P"] == n["Y"] == 4:
-        return {"N": 4, "R": 4} | {"Y": 8, "X": 8}
-    return {"Y": tall * n["P"], "X": wide * n["P"], "N": tall * wide}
+    """Return Y and X as multiples of P, at least two rows of three patches; where all sizes are equal, one patch."""
+    if len(set(n.values())) == 1 and n["P"] > 1:
+        return {}
+    return {"Y": max(n["Y"], 2) * n["P"], "X": max(n["X"], 3) * n["P"]}
 
 
 def _image_cases(draw: Draw) -> list[Case]:

@@ -269,7 +269,7 @@ def _group_cases(draw: Draw) -> list[Case]:
     """H is a multiple of G, twice or more; the equal case has H = G, ordinary attention."""
 
     def derive(n: dict[str, int]) -> dict[str, int]:
-        equal = len(set(n.values())) == 1 and n["G"] > 1
+        equal = n["B"] == n["G"] == n["H"] > 1
         times = 1 if equal else max(n["H"], 2)
         return {"H": n["G"] * times, "C": n["G"] * times * n["D"]}
 
