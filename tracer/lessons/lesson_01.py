@@ -108,7 +108,7 @@ def qkv_heads(qkv: Tensor, H: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _split(x: Tensor, H: int) -> Tensor:
-    return x.unflatten(-1, (H, -1)).transpose(1, 2)
+    return x.reshape(*x.shape[:2], H, -1).transpose(1, 2)
 
 
 def _qkv_cases(draw: Draw) -> list[Case]:

@@ -20,8 +20,8 @@ TINY = 2e-2  # more than bfloat16 rounds a number near 1
 
 def scaled_scores(q: Tensor, k: Tensor) -> Tensor:
     """Return the dot products of queries and keys over √D: [B, H, T, D], [B, H, S, D] -> [B, H, T, S]."""
-    scores = q @ k.transpose(-2, -1)  # [T, D] @ [D, S] -> [T, S]
-    return scores / q.shape[-1] ** 0.5
+    scores: Tensor = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5  # [T, D] @ [D, S] -> [T, S]
+    return scores
 
 
 def _q_and_k(draw: Draw) -> list[Case]:

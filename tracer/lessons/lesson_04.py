@@ -170,7 +170,7 @@ MIX_VALUES = Exercise(
 def one_head_output(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Return softmax(q kᵀ / √D) v of each head: [B, H, T, D], [B, H, S, D], [B, H, S, D] -> [B, H, T, D]."""
     scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5  # [B, H, T, S]
-    weights = scores.softmax(dim=-1)
+    weights: Tensor = scores.softmax(dim=-1)
     return weights @ v  # [T, S] @ [S, D] -> [T, D]
 
 
@@ -182,7 +182,7 @@ def _qkv_cases(draw: Draw) -> list[Case]:
     return usual_cases(draw, "B H T S D", build, first=draw.digits)
 
 
-def _attend(q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None, dim: int = -1) -> Tensor:
+def _attend(q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None, dim: int = -1) -> Any:
     return (q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)).softmax(dim) @ v
 
 

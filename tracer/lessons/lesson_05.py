@@ -166,7 +166,7 @@ def multi_head_attention(x: Tensor, w_qkv: Tensor, w_o: Tensor, H: int) -> Tenso
     k = k.view(B, T, H, C // H).transpose(1, 2)  # [B, H, T, D]
     v = v.view(B, T, H, C // H).transpose(1, 2)  # [B, H, T, D]
     scores = q @ k.transpose(-2, -1) / (C // H) ** 0.5  # [T, D] @ [D, T] -> [B, H, T, T]
-    weights = scores.softmax(dim=-1)
+    weights: Tensor = scores.softmax(dim=-1)
     out = weights @ v  # [T, T] @ [T, D] -> [B, H, T, D]
     out = out.transpose(1, 2).reshape(B, T, C)  # [B, T, C]
     return out @ w_o.T
@@ -193,7 +193,7 @@ def _with(
 ) -> Any:
     """Return multi-head attention with one step done in another way."""
 
-    def attend(x: Tensor, w_qkv: Tensor, w_o: Tensor, H: int) -> Tensor:
+    def attend(x: Tensor, w_qkv: Tensor, w_o: Tensor, H: int) -> Any:
         D = x.shape[-1] // H
         cut = split or (lambda y, H: y.unflatten(-1, (H, -1)).transpose(1, 2))
         qkv = x @ w_qkv.T if turned[0] else x @ w_qkv.view(x.shape[-1], -1)

@@ -35,6 +35,7 @@ def _norm_cases(draw: Draw) -> list[Case]:
         derive=lambda n: {"T": max(n["T"], 2), "C": max(n["C"], 2)},
     )
     for case in cases:
+        case.args[0][0, 0] = 2.0 + 0.005 * draw.normal(case.sizes["C"])  # a variance near the 1e-5 that are added
         case.args[0][0, -1] = 2.0  # a token whose features are all equal: its variance is 0
     return cases
 
@@ -144,6 +145,21 @@ LAYER_NORM = Exercise(
                 "there for such a token: it comes out as shift alone."
             ),
             lambda x, gain, shift: _standard(x, -1, eps=0.0) * gain + shift,
+        ),
+        known(
+            "eps_of_another_size",
+            N_(
+                "All is right but the number that keeps the root from 0: 1e-5 is added to the variance, under the "
+                "root. With another number, or added after the root, tokens that hardly vary come out differently: at "
+                "{place} yours is {got}, and {want} is asked for."
+            ),
+            *(
+                lambda x, gain, shift, eps=eps: _standard(x, -1, eps=eps) * gain + shift
+                for eps in (1e-3, 1e-6, 1e-8, 1e-12)
+            ),
+            lambda x, gain, shift: (
+                (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True, correction=0) + 1e-5) * gain + shift
+            ),
         ),
         known(
             "gain_and_shift_forgotten",

@@ -27,6 +27,7 @@ def rms_norm(x: Tensor, gain: Tensor) -> Tensor:
 def _rms_cases(draw: Draw) -> list[Case]:
     def build(n: dict[str, int], fill: object) -> tuple[Tensor, Tensor]:
         x = 1 + 2 * draw.normal(n["B"], n["T"], n["C"])
+        x[0, 0] *= 1e-3  # a mean square near the 1e-6 that are added
         x[0, -1] = 0.0  # a token of zeros
         return x, 1 + draw.normal(n["C"])
 
@@ -139,6 +140,17 @@ RMS_NORM = Exercise(
             "eps_forgotten",
             N_("A token of zeros gives 0 / 0, which is NaN. The 1e-6 under the root is there for such a token."),
             lambda x, gain: x / x.square().mean(dim=-1, keepdim=True).sqrt() * gain,
+        ),
+        known(
+            "eps_of_another_size",
+            N_(
+                "All is right but the number that keeps the root from 0: 1e-6 is added to the mean square, under the "
+                "root. (F.rms_norm takes another one unless it is given eps.) At {place} yours is {got}, and {want} is "
+                "asked for."
+            ),
+            lambda x, gain: F.rms_norm(x, x.shape[-1:], gain),
+            *(lambda x, gain, eps=eps: F.rms_norm(x, x.shape[-1:], gain, eps) for eps in (1e-5, 1e-8)),
+            lambda x, gain: x / (x.square().mean(dim=-1, keepdim=True).sqrt() + 1e-6) * gain,
         ),
         known(
             "keepdim_forgotten",

@@ -846,7 +846,6 @@ def read_the_map(weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def _map_cases(draw: Draw) -> list[Case]:
     """Maps that are wrong: rows that do not add up to 1, weight in the future; the heaviest weights lie elsewhere."""
-
     orders = iter(((0.9, 1.0, 1.1), (0.9, 1.1, 1.0), (1.1, 1.0, 0.9)) * 2)  # the future is the heaviest once in three
 
     def build(n: dict[str, int], fill: object) -> tuple[Tensor]:
