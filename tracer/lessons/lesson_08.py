@@ -497,7 +497,9 @@ WHERE_ROTARY_ACTS = Exercise(
     review=8,
     mistakes=(
         known(
-            "sinusoids_and_learned_ones_are_added", N_("So do sinusoids and learned positions. RoPE adds none."), "a"
+            "sinusoids_and_learned_ones_are_added",
+            N_("Sinusoids and learned positions do that. RoPE adds no vector."),
+            "a",
         ),
         known(
             "values_are_not_turned",

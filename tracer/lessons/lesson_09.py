@@ -1,5 +1,6 @@
 """Exercises of notebook 09: cross-attention, its lengths and its sources, and what GPT leaves out of the decoder."""
 
+import math
 from typing import Any
 
 import torch
@@ -107,7 +108,7 @@ CROSS_OUTPUT_SHAPE = Exercise(
 def cross_attention(x: Tensor, source: Tensor, w_q: Tensor, w_k: Tensor, w_v: Tensor) -> Tensor:
     """One head, queries of x and keys and values of the source: [B, T, C] and [B, S, C] -> [B, T, D]."""
     q, k, v = x @ w_q, source @ w_k, source @ w_v  # [B, T, D], [B, S, D], [B, S, D]
-    scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5  # [B, T, S]
+    scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])  # [B, T, S]
     return scores.softmax(dim=-1) @ v  # [B, T, D]
 
 
@@ -211,7 +212,16 @@ CROSS_ATTENTION = Exercise(
             ),
             lambda x, source, w_q, w_k, w_v: _attend(x @ w_q, source @ w_k, x @ w_v),
             lambda x, source, w_q, w_k, w_v: _attend(x @ w_q, x @ w_k, source @ w_v),
-            raises="Expected size for first two dimensions of batch2 tensor",
+        ),
+        known(
+            "keys_not_transposed",
+            N_(
+                "[T, D] @ [S, D] has no axis to sum over: transpose the last two axes of k, [D, S]. Where S and D "
+                "happen to be equal, the same line runs and is wrong."
+            ),
+            lambda x, source, w_q, w_k, w_v: (
+                ((x @ w_q) @ (source @ w_k) / w_q.shape[1] ** 0.5).softmax(dim=-1) @ (source @ w_v)
+            ),
         ),
         known(
             "softmax_over_the_queries",

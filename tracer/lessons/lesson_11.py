@@ -143,7 +143,6 @@ ADDITIVE_SCORES = Exercise(
                 "S. Write (s @ w).unsqueeze(1) for [B, 1, M]."
             ),
             lambda s, h, w, u, v: torch.tanh(s @ w + h @ u) @ v,
-            raises="must match the size of tensor b",
         ),
     ),
 )
@@ -231,7 +230,7 @@ ALIGNMENT_WEIGHTS = Exercise(
         ),
         known(
             "not_normalised",
-            N_("exp makes every number positive, but nothing divides by the sum: row {at} adds up to {sum}."),
+            N_("Every number is positive, but nothing divides by the sum: row {at} adds up to {sum}."),
             lambda scores: scores.exp(),
             lambda scores: scores.sigmoid(),
             numbers=sums,
@@ -323,7 +322,6 @@ CONTEXT_VECTORS = Exercise(
                 "[B, T, S] @ [B, S, C]."
             ),
             lambda weights, h: weights.transpose(1, 2) @ h,
-            raises="Expected size for first two dimensions of batch2 tensor",
         ),
         known(
             "not_summed_up",

@@ -1,5 +1,7 @@
 """Exercises of notebook 12: attention where d_k differs from d_v and S from T, the fused projection, the variance."""
 
+import math
+
 from torch import Tensor
 
 from ..speech import N_
@@ -15,7 +17,7 @@ Numbers = dict[str, object]
 
 def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Look up S keys with T queries: [B, T, D_k], [B, S, D_k] and [B, S, D_v] -> [B, T, D_v]."""
-    scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5  # [B, T, S]
+    scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])  # [B, T, S]
     weights = scores.softmax(dim=-1)  # [B, T, S]
     return weights @ v  # [B, T, D_v]
 
@@ -147,7 +149,6 @@ ATTENTION = Exercise(
                 "D_k happen to be equal, the same line runs and is wrong."
             ),
             lambda q, k, v: (q @ k / q.shape[-1] ** 0.5).softmax(dim=-1) @ v,
-            raises="Expected size for first two dimensions of batch2 tensor",
         ),
         known(
             "weights_returned",
@@ -201,7 +202,7 @@ ATTENTION_OUTPUT_SHAPE = Exercise(
 
 def split_fused(z: Tensor, D_k: int) -> tuple[Tensor, Tensor, Tensor]:
     """Cut a fused projection into q, k and v: [B, N, 2D_k+D_v] -> [B, N, D_k], [B, N, D_k], [B, N, D_v]."""
-    q, k, v = z.split([D_k, D_k, z.shape[-1] - 2 * D_k], dim=-1)
+    q, k, v = z.tensor_split([D_k, 2 * D_k], dim=-1)
     return q, k, v
 
 
@@ -227,8 +228,8 @@ SPLIT_FUSED = Exercise(
     why=N_("The widths add up to 2 D_k + D_v: only where D_k = D_v are these three equal parts, and the width is 3 D."),
     hints=(
         N_("How wide is v? z holds D_k twice, and the rest."),
-        N_("z.split takes a list of widths; a chunk into three would make equal parts."),
-        N_("z.split([D_k, D_k, z.shape[-1] - 2 * D_k], dim=-1)"),
+        N_("The cuts are at D_k and at 2·D_k; a chunk into three would make equal parts."),
+        N_("z.split takes a list of widths, [D_k, D_k, the rest]; slices do as well, or tensor_split with the cuts."),
     ),
     minutes=4,
     review=1,

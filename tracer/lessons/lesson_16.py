@@ -296,8 +296,8 @@ CACHE_MASK = Exercise(
             "aligned_top_left",
             N_(
                 "The triangle is aligned with the top left corner: query 0 sees key 0 alone, as if the new tokens "
-                "stood at the beginning. They stand at the end: query 0 is token {first} and sees {first} earlier keys "
-                "and itself. (is_causal=True of torch's kernel does the same.)"
+                "stood at the beginning. They stand at the end: query 0 is token {first} and sees itself and every "
+                "token before it. (is_causal=True of torch's kernel begins at the top left too.)"
             ),
             *_either(lambda T, S: _band(T, S, 0)),
             numbers=lambda case, got, want: {"first": case.sizes["S"] - case.sizes["T"]},
@@ -530,7 +530,7 @@ PASSES = Exercise(
     mistakes=(
         known(
             "a_token_must_be_drawn_first",
-            N_("Token 2 is read before token 3 is made, and it must be drawn first."),
+            N_("Before the next token can be made, the one before it must have been drawn and read."),
             "a",
         ),
         known(

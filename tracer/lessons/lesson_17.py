@@ -4,6 +4,7 @@ Shapes of scaled dot-product attention; the axis of the softmax; scale, mask, so
 merged; what happens when tokens change places; shapes of a residual addition; what an attention map shows.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -147,7 +148,6 @@ ATTENTION_STEPS = Exercise(
                 "D_k happen to be equal, the same line runs and is wrong."
             ),
             lambda q, k, v: (q @ k, q @ k, q @ k @ v),
-            raises="Expected size for first two dimensions of batch2 tensor",
         ),
     ),
 )
@@ -238,7 +238,6 @@ SOFTMAX_OVER_KEYS = Exercise(
                 "divides columns."
             ),
             lambda scores: scores.exp() / scores.exp().sum(dim=-1),
-            raises="must match the size of tensor b",
         ),
         known(
             "not_normalised",
@@ -430,15 +429,16 @@ SCALE_THEN_MASK = Exercise(
 
 def multi_head(q: Tensor, k: Tensor, v: Tensor, H: int) -> Tensor:
     """Split, attend, merge: [B, T, (H D_k)], [B, S, (H D_k)], [B, S, (H D_v)] -> [B, T, (H D_v)]."""
-    q = q.unflatten(-1, (H, -1)).transpose(1, 2)  # [B, T, (H D_k)] -> [B, T, H, D_k] -> [B, H, T, D_k]
-    k = k.unflatten(-1, (H, -1)).transpose(1, 2)  # [B, H, S, D_k]
-    v = v.unflatten(-1, (H, -1)).transpose(1, 2)  # [B, H, S, D_v]
-    weights = (q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5).softmax(dim=-1)  # [B, H, T, S]
+    (B, T, _C), S = q.shape, k.shape[1]
+    q = q.view(B, T, H, -1).transpose(1, 2)  # [B, T, (H D_k)] -> [B, T, H, D_k] -> [B, H, T, D_k]
+    k = k.view(B, S, H, -1).transpose(1, 2)  # [B, H, S, D_k]
+    v = v.view(B, S, H, -1).transpose(1, 2)  # [B, H, S, D_v]
+    weights = (q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])).softmax(dim=-1)  # [B, H, T, S]
     return (weights @ v).transpose(1, 2).flatten(2)  # [B, H, T, D_v] -> [B, T, H, D_v] -> [B, T, (H D_v)]
 
 
 def _split(x: Tensor, H: int) -> Tensor:
-    return x.unflatten(-1, (H, -1)).transpose(1, 2)
+    return torch.unflatten(x, -1, (H, -1)).transpose(1, 2)
 
 
 def _view(x: Tensor, H: int) -> Tensor:
@@ -446,7 +446,7 @@ def _view(x: Tensor, H: int) -> Tensor:
 
 
 def _in_turn(x: Tensor, H: int) -> Tensor:
-    return x.unflatten(-1, (-1, H)).permute(0, 3, 1, 2)
+    return torch.unflatten(x, -1, (-1, H)).permute(0, 3, 1, 2)
 
 
 def _heads(q: Tensor, k: Tensor, v: Tensor, scale: float | None = None) -> Tensor:
@@ -458,7 +458,7 @@ def _joined(heads: Tensor) -> Tensor:
 
 
 def _across_heads(q: Tensor, k: Tensor, v: Tensor, H: int) -> Tensor:
-    q, k, v = (x.unflatten(-1, (H, -1)) for x in (q, k, v))  # [B, T, H, D]: never transposed
+    q, k, v = (torch.unflatten(x, -1, (H, -1)) for x in (q, k, v))  # [B, T, H, D]: never transposed
     return _heads(q, k, v).flatten(2)
 
 
@@ -526,6 +526,17 @@ MULTI_HEAD = Exercise(
             numbers=rows,
         ),
         known(
+            "view_on_non_contiguous",
+            N_(
+                "transpose moved no number, it only changed the strides, and view refuses memory in that order. Write "
+                ".contiguous() before .view, or use .reshape. Leaving the transpose out would silence the error and "
+                "scramble the result."
+            ),
+            lambda q, k, v, H: (
+                _heads(_split(q, H), _split(k, H), _split(v, H)).transpose(1, 2).view(*q.shape[:2], v.shape[-1])
+            ),
+        ),
+        known(
             "heads_cut_in_turn",
             N_(
                 "The width is cut as (D H): head 0 takes every H-th feature. H is the outer part: head 0 owns the "
@@ -551,7 +562,6 @@ MULTI_HEAD = Exercise(
                 "and tokens never meet. After the cut, swap axes 1 and 2."
             ),
             _across_heads,
-            raises="must match the size of tensor b",
         ),
         known(
             "one_wide_head",
@@ -604,7 +614,7 @@ def permutation_differences(x: Tensor, perm: Tensor) -> tuple[Tensor, Tensor]:
         hidden = ~torch.ones(T, T, dtype=torch.bool).tril(diagonal)
 
         def attend(z: Tensor, hidden: Tensor = hidden) -> Tensor:
-            scores = (z @ z.transpose(-2, -1) / C**0.5).masked_fill(hidden, float("-inf"))
+            scores = (z @ z.transpose(-2, -1) / math.sqrt(C)).masked_fill(hidden, float("-inf"))
             return scores.softmax(dim=-1) @ z
 
         found.append((attend(x[:, perm]) - attend(x)[:, perm]).abs().max())
@@ -612,7 +622,7 @@ def permutation_differences(x: Tensor, perm: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _self(z: Tensor, causal: bool) -> Tensor:
-    scores = z @ z.mT / z.shape[-1] ** 0.5
+    scores = z @ z.mT / math.sqrt(z.shape[-1])
     if causal:
         scores = scores.masked_fill(~torch.ones(scores.shape[-2:], dtype=torch.bool).tril(), float("-inf"))
     return scores.softmax(dim=-1) @ z
@@ -629,12 +639,15 @@ def _pair(compare: Any) -> Any:
 
 
 def _permuted_cases(draw: Draw) -> list[Case]:
-    """A permutation that moves every token on by one and turns the rest round, so that it is not its own inverse."""
+    """Orders that are not their own inverse; the largest masked difference is negative, positive, and so on in turn."""
+    signs = iter((-1, 1) * 3)
 
     def build(n: dict[str, int], fill: object) -> tuple[Tensor, Tensor]:
-        perm = draw.normal(n["T"]).argsort()
-        unusable = torch.equal(perm[perm], torch.arange(n["T"]))  # the inverse of itself
-        return draw.normal(n["B"], n["T"], n["C"]), torch.arange(n["T"]).roll(1) if unusable else perm
+        perm, x, sign = draw.normal(n["T"]).argsort(), draw.normal(n["B"], n["T"], n["C"]), next(signs)
+        if torch.equal(perm[perm], torch.arange(n["T"])):
+            perm = torch.arange(n["T"]).roll(1)
+        off = _self(x[:, perm], True) - _self(x, True)[:, perm]
+        return (x if off.flatten()[off.abs().argmax()] * sign > 0 else -x), perm  # attention(-x) is -attention(x)
 
     return usual_cases(draw, "B T C", build, derive=lambda n: {"T": n["T"] if n["T"] > 2 else 9, "C": max(n["C"], 2)})
 
@@ -808,7 +821,6 @@ ADD_HEADS = Exercise(
                 "shapes need not fit, and where they do, something else comes out."
             ),
             lambda x, heads, w_o: x + _joined(heads),
-            raises="must match the size of tensor b",
         ),
         known(
             "stream_subtracted",

@@ -1,5 +1,6 @@
 """Exercises of notebook 18: repair an attention layer, read traces, count the parameters of a published model."""
 
+import math
 from itertools import combinations
 from typing import Any
 
@@ -18,9 +19,9 @@ __all__ = ["EXERCISES", "broken_attention", "llama_parameters"]
 def broken_attention(x: Tensor, w_qkv: Tensor, w_o: Tensor, H: int) -> Tensor:
     """Causal attention that runs, has the right shape, and is wrong in four lines: [B, T, C] -> [B, T, C]."""
     B, T, C = x.shape
-    q, k, v = (x @ w_qkv).split(C, dim=-1)
+    q, k, v = (x @ w_qkv).chunk(3, dim=-1)
     q, k, v = (z.reshape(B, H, T, C // H) for z in (q, k, v))
-    scores = q @ k.transpose(-2, -1) / C**0.5
+    scores = q @ k.transpose(-2, -1) / math.sqrt(C)
     weights = scores.softmax(dim=-1)
     weights = weights * torch.ones(T, T).tril()
     heads = weights @ v
@@ -30,9 +31,9 @@ def broken_attention(x: Tensor, w_qkv: Tensor, w_o: Tensor, H: int) -> Tensor:
 def repaired_attention(x: Tensor, w_qkv: Tensor, w_o: Tensor, H: int) -> Tensor:
     """Causal multi-head self-attention: [B, T, C], [C, 3C], [C, C] -> [B, T, C]."""
     B, T, C = x.shape
-    q, k, v = (x @ w_qkv).split(C, dim=-1)  # [B, T, 3C] -> 3 x [B, T, C]
+    q, k, v = (x @ w_qkv).chunk(3, dim=-1)  # [B, T, 3C] -> 3 x [B, T, C]
     q, k, v = (z.view(B, T, H, C // H).transpose(1, 2) for z in (q, k, v))  # 3 x [B, H, T, D]
-    scores = q @ k.transpose(-2, -1) / (C // H) ** 0.5  # [B, H, T, T]
+    scores = q @ k.transpose(-2, -1) / math.sqrt(C // H)  # [B, H, T, T]
     scores = scores.masked_fill(torch.ones(T, T).tril() == 0, float("-inf"))
     heads = scores.softmax(dim=-1) @ v  # [B, H, T, D]
     return heads.transpose(1, 2).reshape(B, T, C) @ w_o
@@ -46,12 +47,12 @@ def _with(*faults: str) -> Any:
 
     def attention(x: Tensor, w_qkv: Tensor, w_o: Tensor, H: int) -> Tensor:
         B, T, C = x.shape
-        parts = (x @ w_qkv).split(C, dim=-1)
+        parts = (x @ w_qkv).chunk(3, dim=-1)
         if "split" in faults:
             q, k, v = (z.reshape(B, H, T, C // H) for z in parts)
         else:
             q, k, v = (z.view(B, T, H, C // H).transpose(1, 2) for z in parts)
-        scores = q @ k.mT / (C if "scale" in faults else C // H) ** 0.5
+        scores = q @ k.mT / math.sqrt(C if "scale" in faults else C // H)
         keep = torch.ones(T, T, dtype=torch.bool).tril()
         if "mask" in faults:
             weights = scores.softmax(dim=-1) * keep
@@ -64,8 +65,8 @@ def _with(*faults: str) -> Any:
 
 
 def _unmasked(x: Tensor, w_qkv: Tensor, w_o: Tensor, H: int) -> Tensor:
-    q, k, v = (z.unflatten(-1, (H, -1)).transpose(1, 2) for z in (x @ w_qkv).chunk(3, dim=-1))
-    weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(dim=-1)
+    q, k, v = (torch.unflatten(z, -1, (H, -1)).transpose(1, 2) for z in (x @ w_qkv).chunk(3, dim=-1))
+    weights = (q @ k.mT / math.sqrt(q.shape[-1])).softmax(dim=-1)
     return (weights @ v).transpose(1, 2).flatten(2) @ w_o
 
 
