@@ -1,6 +1,5 @@
 """Right answers to the exercises of notebook 06, in other styles than the reference's."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -27,13 +26,13 @@ def mlp_by_convolution(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor
     return F.conv1d(hidden, w2[..., None], b2).mT
 
 
-def changed_by_loop(f: Callable[[Tensor], Tensor], x: Tensor, t: int) -> Tensor:
+def changed_by_loop(f: torch.nn.Module, x: Tensor, t: int) -> Tensor:
     other = torch.cat([x[:, :t], x[:, t : t + 1] + 5, x[:, t + 1 :]], dim=1)
     before, after = f(x), f(other)
     return torch.tensor([not torch.equal(before[:, i], after[:, i]) for i in range(x.shape[1])])
 
 
-def changed_by_size(f: Callable[[Tensor], Tensor], x: Tensor, t: int) -> Tensor:
+def changed_by_size(f: torch.nn.Module, x: Tensor, t: int) -> Tensor:
     moved = x + F.one_hot(torch.tensor(t), x.shape[1])[:, None]
     return (f(moved) - f(x)).abs().amax(dim=(0, 2)) > 1e-6
 

@@ -36,7 +36,7 @@ def describe_inputs(names: tuple[str, ...], given: tuple[str | None, ...], case:
         if isinstance(arg, Tensor):
             texts.append(f"{name}: {label(axes or '')} = {list(arg.shape)}")
         else:
-            texts.append(f"{name} = {arg.__name__.strip('_') if callable(arg) else arg}")
+            texts.append(f"{name} = {getattr(arg, '__name__', str(arg)).strip('_')}")
     return ", ".join(texts)
 
 

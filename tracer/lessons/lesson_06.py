@@ -150,12 +150,23 @@ FEED_FORWARD = Exercise(
 # ------------------------------------------------------------------ changed_tokens
 
 
-def changed_tokens(f: Callable[[Tensor], Tensor], x: Tensor, t: int) -> Tensor:
+def changed_tokens(f: torch.nn.Module, x: Tensor, t: int) -> Tensor:
     """Tell which outputs of f change when token t of every sentence does: x [B, T, C] -> [T], True where changed."""
     other = x.clone()
     other[:, t] += 1
-    differs = f(x) != f(other)  # [B, T, C]
+    differs: Tensor = f(x) != f(other)  # [B, T, C]
     return differs.any(dim=2).any(dim=0)  # [T]
+
+
+class _Layer(torch.nn.Module):
+    """A layer without parameters; messages show it as what its function is called."""
+
+    def __init__(self, rule: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.rule, self.__name__ = rule, rule.__name__
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.rule(x)
 
 
 def _each_alone(x: Tensor) -> Tensor:
@@ -185,11 +196,11 @@ def _all_mixed(x: Tensor) -> Tensor:
 
 def _change_cases(draw: Draw) -> list[Case]:
     functions = iter((_past_mixed, _each_alone, _last_reads_all, _one_sentence_mixed, _all_mixed))
-    places = iter((1, 0, 2, 3, 0))
+    places = iter((1, -1, 2, 0, 0))
 
     def build(n: dict[str, int], fill: Fill) -> tuple[Any, ...]:
         x = draw.digits(n["B"], n["T"], n["C"]) + 4  # above 0, where ReLU lets a change through
-        return next(functions), x + draw.ids(7, n["B"], n["T"], n["C"]), next(places) % n["T"]
+        return _Layer(next(functions)), x + draw.ids(7, n["B"], n["T"], n["C"]), next(places) % n["T"]
 
     return usual_cases(draw, "B T C", build)
 
@@ -247,13 +258,11 @@ CHANGED_TOKENS = Exercise(
             "truth_values_turned_round",
             N_("This is True where nothing changes. Asked for is True where the output changes."),
             lambda f, x, t: ~_changes(f, x, _with_change(x, t)).any(2).any(0),
-            lambda f, x, t: (~_changes(f, x, _with_change(x, t))).all(2).all(0),
         ),
         known(
             "all_instead_of_any",
             N_("This is True only where EVERY number of a token changes. One number in one sentence is enough: any."),
             lambda f, x, t: _changes(f, x, _with_change(x, t)).all(2).all(0),
-            lambda f, x, t: _changes(f, x, _with_change(x, t)).all(2).any(0),
             lambda f, x, t: _changes(f, x, _with_change(x, t)).any(2).all(0),
         ),
         known(
@@ -282,7 +291,6 @@ CHANGED_TOKENS = Exercise(
         known(
             "outputs_compared_with_input",
             N_("The output is compared with x, not with the output for the changed copy. f must run twice."),
-            lambda f, x, t: (f(_with_change(x, t)) != x).any(2).any(0),
             lambda f, x, t: (f(x) != x).any(2).any(0),
         ),
     ),

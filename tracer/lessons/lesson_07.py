@@ -1,5 +1,6 @@
 """Exercises of notebook 07: layer norm by hand, the block with the norm before or after, and the final norm."""
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -208,14 +209,16 @@ def _mlp(x: Tensor, w_1: Tensor, w_2: Tensor) -> Tensor:
 
 def pre_ln_block(x: Tensor, weights: Tensor, w_1: Tensor, w_2: Tensor) -> Tensor:
     """Normalise what a sublayer reads; the stream itself is only added to: [B, T, C] -> [B, T, C]."""
-    x = x + weights @ F.layer_norm(x, x.shape[-1:])
-    return x + F.relu(F.layer_norm(x, x.shape[-1:]) @ w_1) @ w_2
+    norm = torch.nn.functional.layer_norm
+    x = x + weights @ norm(x, x.shape[-1:])  # [T, T] @ [B, T, C] -> [B, T, C]
+    return x + torch.relu(norm(x, x.shape[-1:]) @ w_1) @ w_2  # [B, T, C] -> [B, T, M] -> [B, T, C]
 
 
 def post_ln_block(x: Tensor, weights: Tensor, w_1: Tensor, w_2: Tensor) -> Tensor:
     """Normalise the stream after each addition: [B, T, C] -> [B, T, C]."""
-    x = F.layer_norm(x + weights @ x, x.shape[-1:])
-    return F.layer_norm(x + F.relu(x @ w_1) @ w_2, x.shape[-1:])
+    norm = torch.nn.functional.layer_norm
+    x = norm(x + weights @ x, x.shape[-1:])
+    return norm(x + torch.relu(x @ w_1) @ w_2, x.shape[-1:])
 
 
 def _stream_replaced(x: Tensor, weights: Tensor, w_1: Tensor, w_2: Tensor) -> Tensor:

@@ -1,6 +1,5 @@
 """Exercises of notebook 09: cross-attention, its lengths and its sources, and what GPT leaves out of the decoder."""
 
-import math
 from typing import Any
 
 import torch
@@ -108,7 +107,7 @@ CROSS_OUTPUT_SHAPE = Exercise(
 def cross_attention(x: Tensor, source: Tensor, w_q: Tensor, w_k: Tensor, w_v: Tensor) -> Tensor:
     """One head, queries of x and keys and values of the source: [B, T, C] and [B, S, C] -> [B, T, D]."""
     q, k, v = x @ w_q, source @ w_k, source @ w_v  # [B, T, D], [B, S, D], [B, S, D]
-    scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])  # [B, T, S]
+    scores: Tensor = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5  # [B, T, S]
     return scores.softmax(dim=-1) @ v  # [B, T, D]
 
 

@@ -1,7 +1,5 @@
 """Exercises of notebook 12: attention where d_k differs from d_v and S from T, the fused projection, the variance."""
 
-import math
-
 from torch import Tensor
 
 from ..speech import N_
@@ -17,7 +15,7 @@ Numbers = dict[str, object]
 
 def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Look up S keys with T queries: [B, T, D_k], [B, S, D_k] and [B, S, D_v] -> [B, T, D_v]."""
-    scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])  # [B, T, S]
+    scores: Tensor = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5  # [B, T, S]
     weights = scores.softmax(dim=-1)  # [B, T, S]
     return weights @ v  # [B, T, D_v]
 

@@ -17,8 +17,8 @@ Numbers = dict[str, object]
 
 def causal_convolution(x: Tensor, w: Tensor) -> Tensor:
     """Mix each token with those before it in a window: x [B, T, C], w [window, C, C] -> [B, T, C]."""
-    T, window = x.shape[1], w.shape[0]
-    padded = F.pad(x, (0, 0, window - 1, 0))  # [B, window-1+T, C]
+    (B, T, C), window = x.shape, w.shape[0]
+    padded = torch.cat([x.new_zeros(B, window - 1, C), x], dim=1)  # [B, window-1+T, C]
     out = torch.zeros_like(x)
     for j in range(window):
         out = out + padded[:, j : j + T] @ w[j]  # [B, T, C] @ [C, C] -> [B, T, C]

@@ -169,7 +169,7 @@ RMS_NORM = Exercise(
 
 def swiglu(x: Tensor, w_gate: Tensor, w_up: Tensor, w_down: Tensor) -> Tensor:
     """Let one projection gate another, then come back: [B, T, C] -> [B, T, M] -> [B, T, C]."""
-    gate = F.silu(x @ w_gate)  # [B, T, M]
+    gate = torch.nn.functional.silu(x @ w_gate)  # [B, T, M]
     return (gate * (x @ w_up)) @ w_down  # [B, T, M] @ [M, C] -> [B, T, C]
 
 

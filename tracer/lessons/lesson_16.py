@@ -121,7 +121,7 @@ INPUTS_AND_TARGETS = Exercise(
 def next_token_loss(logits: Tensor, ids: Tensor) -> Tensor:
     """Return the mean cross-entropy, in nats, of each token given those before it: [B, T, V] and [B, T] -> []."""
     logits, targets = logits[:, :-1], ids[:, 1:]  # [B, T-1, V], [B, T-1]
-    return F.cross_entropy(logits.flatten(0, 1), targets.flatten())  # [(B T-1), V], [(B T-1)] -> []
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())  # [(B T-1), V], [(B T-1)] -> []
 
 
 def _loss(logits: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:

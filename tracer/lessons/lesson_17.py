@@ -433,7 +433,7 @@ def multi_head(q: Tensor, k: Tensor, v: Tensor, H: int) -> Tensor:
     q = q.view(B, T, H, -1).transpose(1, 2)  # [B, T, (H D_k)] -> [B, T, H, D_k] -> [B, H, T, D_k]
     k = k.view(B, S, H, -1).transpose(1, 2)  # [B, H, S, D_k]
     v = v.view(B, S, H, -1).transpose(1, 2)  # [B, H, S, D_v]
-    weights = (q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])).softmax(dim=-1)  # [B, H, T, S]
+    weights: Tensor = (q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5).softmax(dim=-1)  # [B, H, T, S]
     return (weights @ v).transpose(1, 2).flatten(2)  # [B, H, T, D_v] -> [B, T, H, D_v] -> [B, T, (H D_v)]
 
 
@@ -609,16 +609,17 @@ MULTI_HEAD = Exercise(
 def permutation_differences(x: Tensor, perm: Tensor) -> tuple[Tensor, Tensor]:
     """Compare attention of permuted tokens with permuted attention, without and with a causal mask: two numbers."""
     T, C = x.shape[1:]
-    found = []
-    for diagonal in (T, 0):  # everything seen; the past and oneself
-        hidden = ~torch.ones(T, T, dtype=torch.bool).tril(diagonal)
+    causal = torch.ones(T, T, dtype=torch.bool).tril()
 
-        def attend(z: Tensor, hidden: Tensor = hidden) -> Tensor:
-            scores = (z @ z.transpose(-2, -1) / math.sqrt(C)).masked_fill(hidden, float("-inf"))
-            return scores.softmax(dim=-1) @ z
+    def attention(z: Tensor, keep: Tensor) -> Tensor:
+        scores: Tensor = z @ z.transpose(-2, -1) / C**0.5
+        return scores.masked_fill(~keep, float("-inf")).softmax(dim=-1) @ z
 
-        found.append((attend(x[:, perm]) - attend(x)[:, perm]).abs().max())
-    return found[0], found[1]
+    free, masked = (
+        (attention(x[:, perm], keep) - attention(x, keep)[:, perm]).abs().max()
+        for keep in (torch.ones_like(causal), causal)
+    )
+    return free, masked
 
 
 def _self(z: Tensor, causal: bool) -> Tensor:

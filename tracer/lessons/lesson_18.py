@@ -21,7 +21,7 @@ def broken_attention(x: Tensor, w_qkv: Tensor, w_o: Tensor, H: int) -> Tensor:
     B, T, C = x.shape
     q, k, v = (x @ w_qkv).chunk(3, dim=-1)
     q, k, v = (z.reshape(B, H, T, C // H) for z in (q, k, v))
-    scores = q @ k.transpose(-2, -1) / math.sqrt(C)
+    scores: Tensor = q @ k.transpose(-2, -1) / C**0.5
     weights = scores.softmax(dim=-1)
     weights = weights * torch.ones(T, T).tril()
     heads = weights @ v
@@ -33,7 +33,7 @@ def repaired_attention(x: Tensor, w_qkv: Tensor, w_o: Tensor, H: int) -> Tensor:
     B, T, C = x.shape
     q, k, v = (x @ w_qkv).chunk(3, dim=-1)  # [B, T, 3C] -> 3 x [B, T, C]
     q, k, v = (z.view(B, T, H, C // H).transpose(1, 2) for z in (q, k, v))  # 3 x [B, H, T, D]
-    scores = q @ k.transpose(-2, -1) / math.sqrt(C // H)  # [B, H, T, T]
+    scores: Tensor = q @ k.transpose(-2, -1) / (C // H) ** 0.5  # [B, H, T, T]
     scores = scores.masked_fill(torch.ones(T, T).tril() == 0, float("-inf"))
     heads = scores.softmax(dim=-1) @ v  # [B, H, T, D]
     return heads.transpose(1, 2).reshape(B, T, C) @ w_o
