@@ -46,6 +46,7 @@ RIGHT: dict[str, list[Any]] = {
         lambda qkv, H: tuple(rearrange(qkv, "b t (n h d) -> n b h t d", n=3, h=H)),
         lambda qkv, H: [x.double().unflatten(-1, (H, -1)).swapaxes(1, 2) for x in qkv.split(qkv.shape[-1] // 3, -1)],
     ],
+    "turned_key_shape": ["B H D T", "[B, H, C//H, T]", "(b, h, d, t)", ("B", "H", "D", "T")],
     "head_weight": [
         *(weight_by_view, weight_by_loop),
         lambda w, h, H: w.chunk(H)[h],
@@ -53,5 +54,5 @@ RIGHT: dict[str, list[Any]] = {
         lambda w, h, H: rearrange(w, "(h d) c -> h d c", h=H)[h],
     ],
     "stride_of_heads": [4, 4.0, torch.tensor(4), torch.zeros(2, 5, 3, 4).transpose(1, 2).stride(1)],
-    "contiguous_needed": ["c", "C", " (c)."],
+    "contiguous_needed": ["a", "A", " (a)."],
 }

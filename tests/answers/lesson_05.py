@@ -79,5 +79,5 @@ RIGHT: dict[str, list[Any]] = {
     "wide_output_projection": [2880, 2880.0, torch.nn.Linear(60, 48, bias=False).weight.numel()],
     "more_heads_same_width": [16384, 2**14, torch.tensor(16384)],
     "more_heads_same_size": [32768, 2**15, torch.tensor([32768.0])],
-    "why_w_o": ["c", "C", "(c)"],
+    "why_w_o": ["d", "D", " (d)."],
 }

@@ -50,5 +50,5 @@ RIGHT: dict[str, list[Any]] = {
     ],
     "mlp_parameters": [18672, 18672.0, torch.tensor(18672)],
     "equal_cost_length": [3072, 3072.0, 4 * 768],
-    "twice_as_long": ["c", "C", "(c)"],
+    "twice_as_long": ["d", "D", " (d)."],
 }

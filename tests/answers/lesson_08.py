@@ -70,5 +70,5 @@ RIGHT: dict[str, list[Any]] = {
     "learned_positions": [786432, 1024 * 768, torch.tensor(786432.0)],
     "where_rotary_acts": ["b", "B", "b)"],
     "same_distance": [8, 8.0, torch.tensor(8)],
-    "order_without_positions": ["a", "A", " a"],
+    "order_without_positions": ["b", "B", " (b)."],
 }

@@ -58,6 +58,6 @@ RIGHT: dict[str, list[Any]] = {
         lambda weights, h: (rearrange(weights, "b t s -> b t s 1") * h.unsqueeze(1)).sum(dim=2),
     ],
     "attention_map_shape": ["B T S", "[B, T, S]", "bts"],
-    "without_tanh": ["a", "A", "(a)"],
-    "what_grows_with_the_input": ["b", "B", "b"],
+    "without_tanh": ["c", "C", " (c)."],
+    "what_grows_with_the_input": ["d", "D", " (d)."],
 }

@@ -42,5 +42,5 @@ RIGHT: dict[str, list[Any]] = {
     "path_length": [15, 15.0, torch.tensor(15)],
     "score_bytes": [40_000_000_000, 4e10, torch.tensor(4e10, dtype=torch.float64)],
     "attention_flops": [192_000_000, 192e6, torch.tensor(192e6)],
-    "which_is_attention": ["b", "B", "(b)"],
+    "which_is_attention": ["c", "C", " (c)."],
 }

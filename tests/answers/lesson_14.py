@@ -55,5 +55,5 @@ RIGHT: dict[str, list[Any]] = {
     ],
     "number_of_patches": [60, 60.0, torch.tensor(60)],
     "patch_rows_shape": ["B N (R P P)", "[B, N, R*P*P]", "B N (P P R)", "B, N, (P R P)", "B N PPR"],
-    "class_token_or_mean": ["a", "A", "a)"],
+    "class_token_or_mean": ["d", "D", " (d)."],
 }

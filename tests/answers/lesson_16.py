@@ -96,5 +96,5 @@ RIGHT: dict[str, list[Any]] = {
         *(shares_by_scatter, shares_divided, shares_by_loop),
         lambda logits, K, temperature: shares_by_scatter(logits.double(), K, temperature),
     ],
-    "passes": ["b", "B", "b."],
+    "passes": ["d", "D", " (d)."],
 }

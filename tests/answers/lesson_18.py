@@ -35,7 +35,7 @@ def layer_of_the_models(x: Tensor, w_qkv: Tensor, w_o: Tensor, H: int) -> Tensor
 
 RIGHT: dict[str, list[Any]] = {
     "repaired_attention": [layer_by_kernel, layer_by_head, layer_of_the_models],
-    "name_the_step": ["b", "B", "(b)"],
+    "name_the_step": ["c", "C", " (c)."],
     "read_the_step": ["B H T D_v", "[B, H, T, D_v]", "b h t d_v"],
     "count_llama": [8030261248, 8030261248.0, torch.tensor(8030261248)],
 }

@@ -202,8 +202,8 @@ QKV_HEADS = Exercise(
         known(
             "d_before_h",
             N_(
-                "C is cut as (D H) instead of (H D): head 0 takes every {H}th number, {got} for k of token 0, and not "
-                "the first {D}, {want}. In view(B, T, H, D) the outer part, H, is written first."
+                "C is cut as (D H) instead of (H D): head 0 takes numbers that lie {H} apart, {got} for k of token 0, "
+                "and not the first {D}, {want}. In view(B, T, H, D) the outer part, H, is written first."
             ),
             lambda qkv, H: tuple(x.unflatten(-1, (-1, H)).permute(0, 3, 1, 2) for x in qkv.chunk(3, -1)),
             numbers=_k_of_token_0,
@@ -230,6 +230,53 @@ QKV_HEADS = Exercise(
             "not_cut_into_heads",
             N_("These are q, k and v whole, [B, T, C] = {shape}. Cut each into heads: {wanted}."),
             lambda qkv, H: qkv.chunk(3, -1),
+        ),
+    ),
+)
+
+
+# ------------------------------------------------------------------ turned_key_shape
+
+TURNED_KEY_SHAPE = Exercise(
+    id="turned_key_shape",
+    notebook="01",
+    kind="shape",
+    question=N_(
+        "k is [B, T, C]. Follow its axes by name: k.view(B, T, H, C // H).transpose(1, 2).transpose(-2, -1). What is "
+        "the shape at the end?"
+    ),
+    reference="B H D T",
+    why=N_(
+        "[B, T, C] -> view [B, T, H, D] -> transpose(1, 2) [B, H, T, D] -> transpose(-2, -1) [B, H, D, T]: ready to "
+        "meet q [B, H, T, D] in a product."
+    ),
+    hints=(
+        N_("Write the axes down after each step, with letters and not with sizes."),
+        N_("transpose(1, 2) swaps the two in the middle, transpose(-2, -1) the last two."),
+    ),
+    minutes=2,
+    review=1,
+    mistakes=(
+        known(
+            "one_step_early", N_("That is after the first transpose. The second swaps the last two axes."), "B H T D"
+        ),
+        known("after_view", N_("That is after view alone. Two swaps follow."), "B T H D"),
+        known("first_swap_forgotten", N_("The swap of axes 1 and 2 is missing: view left [B, T, H, D]."), "B T D H"),
+        known(
+            "other_axes_swapped",
+            N_(
+                "All four are there, in another order. Axis 0 is B: transpose(1, 2) swaps T and H, the next swaps T "
+                "and D."
+            ),
+            *("B D H T", "B D T H", "H B D T", "T H B D"),
+        ),
+        known(
+            "width_not_cut",
+            N_("view cut C into H and D: no axis is C wide any longer."),
+            "B C T",
+            "B T C",
+            "B H C T",
+            "B H T C",
         ),
     ),
 )
@@ -365,12 +412,12 @@ CONTIGUOUS_NEEDED = Exercise(
         "raises an error and needs .contiguous() first?"
     ),
     choices={
-        "a": N_("q @ q.transpose(-2, -1)"),
+        "a": N_("q.view(B, H, T * D)"),
         "b": N_("q.view(B, H, T, 2, D // 2)"),
-        "c": N_("q.view(B, H, T * D)"),
+        "c": N_("q @ q.transpose(-2, -1)"),
         "d": N_("q.reshape(B, H, T * D)"),
     },
-    reference="c",
+    reference="a",
     why=N_(
         "view can merge T and D only where they lie one behind the other in memory. After the transpose the rows of "
         "one head are C apart, with the other heads between them."
@@ -382,11 +429,11 @@ CONTIGUOUS_NEEDED = Exercise(
     minutes=2,
     review=1,
     mistakes=(
-        known("products_take_strides", N_("Products read any strides, and copy inside where they must."), "a"),
+        known("products_take_strides", N_("Products read any strides, and copy inside where they must."), "c"),
         known("cutting_is_free", N_("This cuts D alone, and one axis can always be cut where it lies."), "b"),
         known("reshape_copies", N_("reshape looks first, and copies by itself where view would raise."), "d"),
     ),
 )
 
 
-EXERCISES = (FUSED_SHAPE, VIEW_ALONE_SEES, QKV_HEADS, HEAD_WEIGHT, STRIDE_OF_HEADS, CONTIGUOUS_NEEDED)
+EXERCISES = (FUSED_SHAPE, VIEW_ALONE_SEES, TURNED_KEY_SHAPE, QKV_HEADS, HEAD_WEIGHT, STRIDE_OF_HEADS, CONTIGUOUS_NEEDED)

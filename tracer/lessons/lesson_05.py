@@ -373,8 +373,8 @@ WIDE_OUTPUT_PROJECTION = Exercise(
     ),
     reference=_H * _DV * _C,
     why=N_(
-        "The joined heads are 60 wide, and the residual addition needs 48: W_O is [48, 60]. Here it is needed for the "
-        "shape alone; where H·D_v = C it is there to mix the heads."
+        "The joined heads are 60 wide, and the residual addition needs 48: W_O is [48, 60]. Here the shape alone asks "
+        "for it; where H·D_v = C it is there to mix the heads."
     ),
     hints=(
         N_("How wide are the three heads side by side?"),
@@ -477,10 +477,10 @@ WHY_W_O = Exercise(
     choices={
         "a": N_("nothing but the names of the heads' roles, which W_O assigns"),
         "b": N_("the sum to 1 of the attention weights"),
-        "c": N_("head h could only write into its own D numbers of the token's vector, not into the others"),
-        "d": N_("the exchange between tokens"),
+        "c": N_("the exchange between tokens"),
+        "d": N_("head h could only write into its own D numbers of the token's vector, not into the others"),
     },
-    reference="c",
+    reference="d",
     why=N_(
         "Joined heads lie in separate blocks. W_O mixes them, so each head can write anywhere in the residual stream."
     ),
@@ -493,7 +493,7 @@ WHY_W_O = Exercise(
     mistakes=(
         known("roles_assigned", N_("Nobody assigns roles to heads, and no matrix does. They come from training."), "a"),
         known("weights_sum_before", N_("The softmax makes the weights sum to 1, long before W_O."), "b"),
-        known("tokens_mixed_by_weights", N_("Tokens meet in weights·v. W_O works on each token alone."), "d"),
+        known("tokens_mixed_by_weights", N_("Tokens meet in weights·v. W_O works on each token alone."), "c"),
     ),
 )
 

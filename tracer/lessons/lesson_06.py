@@ -170,7 +170,7 @@ class _Layer(torch.nn.Module):
 
 
 def _each_alone(x: Tensor) -> Tensor:
-    return torch.relu(x) * 2 + 1
+    return 1 - 2 * torch.relu(x)
 
 
 def _past_mixed(x: Tensor) -> Tensor:
@@ -196,7 +196,7 @@ def _all_mixed(x: Tensor) -> Tensor:
 
 def _change_cases(draw: Draw) -> list[Case]:
     functions = iter((_past_mixed, _each_alone, _last_reads_all, _one_sentence_mixed, _all_mixed))
-    places = iter((1, -1, 2, 0, 0))
+    places = iter((1, -1, 0, 0, 0))
 
     def build(n: dict[str, int], fill: Fill) -> tuple[Any, ...]:
         x = draw.digits(n["B"], n["T"], n["C"]) + 4  # above 0, where ReLU lets a change through
@@ -373,7 +373,9 @@ EQUAL_COST_LENGTH = Exercise(
             2 * 768,
         ),
         known(
-            "one_head_alone", N_("This counts one head of 64 numbers. All 12 heads together are C wide."), 12 * 4 * 768
+            "one_head_alone",
+            N_("This counts one head of 64 numbers, of which GPT-2 has 12. Together the heads are C wide."),
+            12 * 4 * 768,
         ),
         known(
             "wide_as_hidden_squared",
@@ -394,10 +396,10 @@ TWICE_AS_LONG = Exercise(
     choices={
         "a": N_("both double"),
         "b": N_("both become four times as many"),
-        "c": N_("q·kᵀ four times, MLP twice"),
-        "d": N_("q·kᵀ twice, MLP four times"),
+        "c": N_("q·kᵀ twice, MLP four times"),
+        "d": N_("q·kᵀ four times, MLP twice"),
     },
-    reference="c",
+    reference="d",
     why=N_("q·kᵀ makes T² scores of D products each; the MLP does the same work once more for each further token."),
     hints=(
         N_("How many scores are there for T tokens? And for 2T?"),
@@ -413,7 +415,7 @@ TWICE_AS_LONG = Exercise(
         known(
             "the_other_way_round",
             N_("It is the other way round: attention has the pairs, T²; the MLP has C², which stays."),
-            "d",
+            "c",
         ),
     ),
 )

@@ -551,12 +551,12 @@ ORDER_WITHOUT_POSITIONS = Exercise(
         "out?"
     ),
     choices={
-        "a": N_("The same vectors, in the same other order."),
-        "b": N_("The same vectors, in the old order."),
+        "a": N_("The same vectors, in the old order."),
+        "b": N_("The same vectors, in the same other order."),
         "c": N_("Other vectors: each token has other neighbours now."),
         "d": N_("The same vectors, but only if there is a causal mask."),
     },
-    reference="a",
+    reference="b",
     why=N_(
         "Each token's output is a weighted sum over the same set, whoever stands where: permutation equivariance. A "
         "causal mask breaks it, because then the set depends on the place."
@@ -571,7 +571,7 @@ ORDER_WITHOUT_POSITIONS = Exercise(
         known(
             "invariance_is_not_equivariance",
             N_("Row t of the output belongs to the token in row t of the input: it moves along with its token."),
-            "b",
+            "a",
         ),
         known(
             "neighbours_do_not_count",

@@ -385,12 +385,12 @@ WITHOUT_TANH = Exercise(
         "input, what do the weights depend on?"
     ),
     choices={
-        "a": N_("On the encoder states alone: the same weights for every state of the decoder."),
+        "a": N_("On both, as before; only training takes longer."),
         "b": N_("On the decoder state alone: all inputs get the same weight."),
-        "c": N_("On both, as before; only training takes longer."),
+        "c": N_("On the encoder states alone: the same weights for every state of the decoder."),
         "d": N_("On both, but the weights no longer add up to 1."),
     },
-    reference="a",
+    reference="c",
     why=N_(
         "v · W s is one number that is added to all S scores, and a softmax does not change when the same number is "
         "added everywhere. The decoder's state cancels."
@@ -409,7 +409,7 @@ WITHOUT_TANH = Exercise(
         known(
             "the_state_cancels",
             N_("Multiply it out: v · W s is the same number for every i. What does a softmax do with it?"),
-            "c",
+            "a",
         ),
         known("softmax_still_normalises", N_("The softmax is still there, and its shares always add up to 1."), "d"),
     ),
@@ -425,11 +425,11 @@ WHAT_GROWS = Exercise(
     ),
     choices={
         "a": N_("100 times as many numbers"),
-        "b": N_("1,024 numbers, as before"),
+        "b": N_("1,024 numbers for each output step, a different set each time"),
         "c": N_("all 1,000 states, but only the first 10 are used"),
-        "d": N_("1,024 numbers for each output step, a different set each time"),
+        "d": N_("1,024 numbers, as before"),
     },
-    reference="b",
+    reference="d",
     why=N_(
         "The last state is all that crosses over: 1,024 numbers for ten words and for a book. That is the bottleneck."
     ),
@@ -443,7 +443,7 @@ WHAT_GROWS = Exercise(
         known(
             "one_state_crosses_over", N_("Without attention one state is handed over, the last one, and no other."), "c"
         ),
-        known("that_is_attention", N_("A new context at each step is what attention adds. Here it is made once."), "d"),
+        known("that_is_attention", N_("A new context at each step is what attention adds. Here it is made once."), "b"),
     ),
 )
 

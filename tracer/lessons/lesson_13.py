@@ -268,11 +268,11 @@ WHICH_IS_ATTENTION = Exercise(
     ),
     choices={
         "a": N_("N steps, N between the ends, N·d²"),
-        "b": N_("1 step, 1 between the ends, N²·d"),
-        "c": N_("1 step, N / window between the ends, window·N·d²"),
+        "b": N_("1 step, N / window between the ends, window·N·d²"),
+        "c": N_("1 step, 1 between the ends, N²·d"),
         "d": N_("N steps, 1 between the ends, N²·d"),
     },
-    reference="b",
+    reference="c",
     why=N_("All pairs meet in one product: one step, one layer apart. The price is N²: every one meets every one."),
     hints=(
         N_("Can the score of one pair be computed before that of another?"),
@@ -284,7 +284,7 @@ WHICH_IS_ATTENTION = Exercise(
         known(
             "that_is_a_convolution",
             N_("That is a convolution: parallel, but a layer reaches no further than its window."),
-            "c",
+            "b",
         ),
         known(
             "attention_need_not_wait",

@@ -315,12 +315,12 @@ CLASS_TOKEN_OR_MEAN = Exercise(
         "What does the class token need that the mean does not?"
     ),
     choices={
-        "a": N_("a learned vector, and one position more: T = 1 + N"),
+        "a": N_("nothing: both have the same parameters"),
         "b": N_("a larger head, as it reads from N + 1 vectors"),
         "c": N_("a causal mask, so that it sees no patch"),
-        "d": N_("nothing: both have the same parameters"),
+        "d": N_("a learned vector, and one position more: T = 1 + N"),
     },
-    reference="a",
+    reference="d",
     why=N_("The token costs C numbers and its position C more. Both ways hand one vector [B, C] to the same head."),
     hints=(
         N_("What is put into the sequence, and what does that do to its length?"),
@@ -330,7 +330,7 @@ CLASS_TOKEN_OR_MEAN = Exercise(
     mistakes=(
         known("the_head_reads_one_vector", N_("The head reads one vector of C numbers either way."), "b"),
         known("it_must_see_the_patches", N_("It has to see all patches: attention fills it with what they hold."), "c"),
-        known("a_learned_vector_more", N_("The vector itself is learned, and so is its position."), "d"),
+        known("a_learned_vector_more", N_("The vector itself is learned, and so is its position."), "a"),
     ),
 )
 

@@ -513,11 +513,11 @@ PASSES = Exercise(
     ),
     choices={
         "a": N_("1 for training, 1 for generating"),
-        "b": N_("1 for training, 100 for generating"),
+        "b": N_("100 for training, 1 for generating with a cache"),
         "c": N_("100 for training, 100 for generating"),
-        "d": N_("100 for training, 1 for generating with a cache"),
+        "d": N_("1 for training, 100 for generating"),
     },
-    reference="b",
+    reference="d",
     why=N_(
         "In training all targets are known, and the mask keeps each position from seeing its own: one pass. In "
         "generation a token has to be drawn before it can be read."
@@ -541,7 +541,7 @@ PASSES = Exercise(
             N_(
                 "It is the other way round; a cache makes a pass cheaper, one new token instead of all, and saves none."
             ),
-            "d",
+            "b",
         ),
     ),
 )

@@ -183,11 +183,11 @@ NAME_THE_STEP = Exercise(
     ),
     choices={
         "a": N_("reshape(B, H, T, D)"),
-        "b": N_("transpose(1, 2)"),
-        "c": N_("contiguous()"),
+        "b": N_("contiguous()"),
+        "c": N_("transpose(1, 2)"),
         "d": N_("view(B, H, T, D)"),
     },
-    reference="b",
+    reference="c",
     why=N_("Axes that change places by name are a transpose: it moves no number and changes only the strides."),
     hints=(
         N_("Which of them can bring H before T without copying anything?"),
@@ -207,7 +207,7 @@ NAME_THE_STEP = Exercise(
         known(
             "contiguous_copies",
             N_("contiguous() leaves the axes where they are, and writes a copy of the numbers."),
-            "c",
+            "b",
         ),
         known(
             "view_cuts_across",
