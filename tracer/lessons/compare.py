@@ -6,9 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..errors import AxesError
 from ..speech import _
 from .exercise import Case
-from .shapes import read, write
+from .shapes import Axis, read, write
 
 __all__ = ["all_numbers", "as_numbers", "describe_inputs", "difference", "facts", "label"]
 
@@ -18,15 +19,17 @@ TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5, torch.float16: 5e-3, torc
 
 
 def label(axes: str) -> str:
-    """Return axes in the notation of the traces: `B (H D)` becomes `[B, C]`; sums stay as they are written."""
-    if _is_sum(axes):
-        return f"[{', '.join(axes.split())}]"
-    return write(read(axes)[0]) if axes else "[]"
+    """Return axes in the notation of the traces: `B (H D)` becomes `[B, C]`; sums and words stay as they are."""
+    found = _readable(axes)
+    return f"[{', '.join(axes.split())}]" if found is None else write(found)
 
 
-def _is_sum(axes: str) -> bool:
-    """Whether an axis is written as a sum, `1+N` or `T-1`, which `shapes` does not read."""
-    return "+" in axes or "-" in axes
+def _readable(axes: str) -> tuple[Axis, ...] | None:
+    """Return axes as `shapes` reads them; None for a sum, `1+N`, and for a word, `window`, which it does not."""
+    try:
+        return read(axes)[0] if axes else ()
+    except AxesError:
+        return None
 
 
 def describe_inputs(names: tuple[str, ...], given: tuple[str | None, ...], case: Case) -> str:
@@ -147,9 +150,7 @@ def _wrong_numbers(got: Tensor, want: Tensor, close: Tensor, axes: str) -> str:
 
 
 def _coordinates(axes: str, index: list[int]) -> str:
-    names = (
-        [str(axis).strip("()").replace(" ", "").lower() for axis in read(axes)[0]] if axes and not _is_sum(axes) else []
-    )
+    names = [str(axis).strip("()").replace(" ", "").lower() for axis in _readable(axes) or ()]
     if len(names) != len(index):
         return str(index)
     return "[" + ", ".join(f"{name}={i}" for name, i in zip(names, index, strict=True)) + "]"

@@ -17,8 +17,8 @@ Numbers = dict[str, object]
 
 def causal_convolution(x: Tensor, w: Tensor) -> Tensor:
     """Mix each token with those before it in a window: x [B, T, C], w [window, C, C] -> [B, T, C]."""
-    (B, T, C), window = x.shape, w.shape[0]
-    padded = torch.cat([x.new_zeros(B, window - 1, C), x], dim=1)  # [B, window-1+T, C]
+    T, window = x.shape[1], w.shape[0]
+    padded = torch.nn.functional.pad(x, (0, 0, window - 1, 0))  # [B, window-1+T, C]
     out = torch.zeros_like(x)
     for j in range(window):
         out = out + padded[:, j : j + T] @ w[j]  # [B, T, C] @ [C, C] -> [B, T, C]
@@ -34,9 +34,9 @@ def _convolved(x: Tensor, w: Tensor, left: int, right: int) -> Tensor:
 def _convolution_cases(draw: Draw) -> list[Case]:
     return usual_cases(
         draw,
-        "B T K C",
-        lambda n, fill: (draw.normal(n["B"], n["T"], n["C"]), draw.normal(n["K"], n["C"], n["C"])),
-        derive=lambda n: {"T": max(n["T"], n["K"]), "K": min(n["T"], n["K"])},  # K is the window
+        "B T window C",
+        lambda n, fill: (draw.normal(n["B"], n["T"], n["C"]), draw.normal(n["window"], n["C"], n["C"])),
+        derive=lambda n: {"T": max(n["T"], n["window"]), "window": min(n["T"], n["window"])},
     )
 
 
@@ -71,7 +71,7 @@ CAUSAL_CONVOLUTION = Exercise(
     ),
     minutes=8,
     points=2,
-    given=("B T C", "K C C"),
+    given=("B T C", "window C C"),
     axes=("B T C",),
     inputs=_convolution_cases,
     properties=(

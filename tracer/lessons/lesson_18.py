@@ -96,7 +96,7 @@ REPAIRED_ATTENTION = Exercise(
     reference=repaired_attention,
     why=N_(
         "Split with a transpose, scale by the head's size, mask before the softmax, merge with a transpose. None of "
-        "the four faults shows in a shape; a loss would still go down with each of them."
+        "the four faults shows in a shape: names and numbers show them."
     ),
     hints=(
         N_("Trace it with axes: the warnings name the lines where an axis is cut across or merged with a stranger."),
