@@ -165,7 +165,7 @@ def test_every_exercise_says_something_about_an_unknown_answer(exercise: Exercis
     assert "{" not in feedback.message
 
 
-@pytest.mark.parametrize("exercise", FUNCTIONS, ids=lambda e: e.id)
+@pytest.mark.parametrize("exercise", [e for e in FUNCTIONS if any(e.given)], ids=lambda e: e.id)
 def test_an_input_changed_in_place_is_noticed(exercise: Exercise) -> None:
     names = arguments(exercise)
 

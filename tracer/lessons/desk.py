@@ -17,7 +17,18 @@ from . import (
     lesson_04,
     lesson_05,
     lesson_06,
+    lesson_07,
+    lesson_08,
+    lesson_09,
     lesson_10,
+    lesson_11,
+    lesson_12,
+    lesson_13,
+    lesson_14,
+    lesson_15,
+    lesson_16,
+    lesson_17,
+    lesson_18,
     store,
 )
 from .exercise import Exercise
@@ -51,7 +62,18 @@ _EXERCISES = _collect(
     lesson_04.EXERCISES,
     lesson_05.EXERCISES,
     lesson_06.EXERCISES,
+    lesson_07.EXERCISES,
+    lesson_08.EXERCISES,
+    lesson_09.EXERCISES,
     lesson_10.EXERCISES,
+    lesson_11.EXERCISES,
+    lesson_12.EXERCISES,
+    lesson_13.EXERCISES,
+    lesson_14.EXERCISES,
+    lesson_15.EXERCISES,
+    lesson_16.EXERCISES,
+    lesson_17.EXERCISES,
+    lesson_18.EXERCISES,
 )
 
 
