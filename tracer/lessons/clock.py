@@ -1,8 +1,8 @@
 """A time limit on a learner's code, which ends the code and keeps the kernel.
 
 In the main thread of a Unix system a timer's signal raises in the running code; elsewhere another thread asks the
-interpreter to raise. Code that catches everything is stopped too: see `_Watch`. What cannot be stopped is
-one call into C that neither returns nor looks for signals, such as `sum(itertools.count())` or a product of huge
+interpreter to raise. On Unix code that catches everything is stopped too: see `_Watch`. What cannot be stopped is one
+call into C that neither returns nor looks for signals, such as `sum(itertools.count())` or a product of huge
 matrices: Python runs no line before it returns. Then the kernel has to be restarted.
 """
 
@@ -51,8 +51,7 @@ class _Watch:
         self.rings += 1
         callers = list(_callers(frame))
         theirs = [caller for caller in callers if is_theirs(caller.f_code.co_filename)]
-        if self.rings == 1:
-            self.where = place(theirs[0].f_code, theirs[0].f_lineno) if theirs else None
+        self.where = self.where or _line(frame)
         self.now = self.rings % 2 == 1
         if theirs and not self.now:
             self._trace(theirs)
@@ -83,6 +82,12 @@ class _Watch:
         sys.setprofile(None)
         if not self.over:
             self._trace([caller for caller in _callers(frame) if is_theirs(caller.f_code.co_filename)])
+
+
+def _line(frame: FrameType | None) -> Place | None:
+    """Return the innermost of the learner's lines that are running."""
+    theirs = (caller for caller in _callers(frame) if is_theirs(caller.f_code.co_filename))
+    return next((place(caller.f_code, caller.f_lineno) for caller in theirs), None)
 
 
 def in_time(seconds: float, work: Callable[[], Result], late: Callable[[Place | None], Result]) -> Result:
@@ -134,13 +139,12 @@ def _by_signal(seconds: float, watch: _Watch) -> Iterator[None]:
 
 @contextmanager
 def _by_thread(seconds: float, watch: _Watch) -> Iterator[None]:
-    """Ring from another thread: the interpreter makes and raises a `Bell` here, between two steps of Python."""
+    """Ring from another thread: the interpreter raises here between two steps of Python.
+
+    A loop that catches BaseException around nearly all it does goes on: there is no tracing from another thread.
+    """
     ident, done, lock = threading.get_ident(), threading.Event(), threading.Lock()
     throw = ctypes.pythonapi.PyThreadState_SetAsyncExc
-
-    class Bell(OutOfTime):
-        def __init__(self) -> None:
-            watch.ring(sys._getframe(1))
 
     def wait() -> None:
         pause = seconds
@@ -148,7 +152,8 @@ def _by_thread(seconds: float, watch: _Watch) -> Iterator[None]:
             pause = AGAIN
             with lock:
                 if not watch.over:
-                    throw(ctypes.c_ulong(ident), ctypes.py_object(Bell))
+                    watch.where = watch.where or _line(sys._current_frames().get(ident))
+                    throw(ctypes.c_ulong(ident), ctypes.py_object(OutOfTime))
 
     threading.Thread(target=wait, daemon=True).start()
     try:
@@ -157,7 +162,7 @@ def _by_thread(seconds: float, watch: _Watch) -> Iterator[None]:
         with lock:
             watch.over = True
         done.set()
-        throw(ctypes.c_ulong(ident), None)  # a bell that has not rung yet
+        throw(ctypes.c_ulong(ident), None)  # one that has not come yet
 
 
 # ------------------------------------------------------------------ what protects an instruction
