@@ -22,7 +22,7 @@ from .exercise import Case
 from .frames import Place, places
 from .surroundings import kept
 
-__all__ = ["Outcome", "Trouble", "has_placeholder", "is_blank", "is_hollow", "run"]
+__all__ = ["Outcome", "Trouble", "has_placeholder", "is_blank", "is_hollow", "reads_inputs", "run"]
 
 MOST = 10_000_000  # elements of a result that is copied
 LONGEST = 300  # characters of an exception's text that are shown
@@ -123,6 +123,23 @@ def is_hollow(function: Any) -> bool:
     constants = {step.argval for step in steps if step.opname in {"LOAD_CONST", "RETURN_CONST"}}
     idle = {"RESUME", "NOP", "COPY_FREE_VARS", "LOAD_CONST", "RETURN_CONST", "RETURN_VALUE"}
     return {step.opname for step in steps} <= idle and constants <= {None, ...}
+
+
+def reads_inputs(function: Any) -> bool:
+    """Whether a function does something with its arguments; where there is no Python code to look at, it may."""
+    if not callable(function):
+        return False
+    code = getattr(function, "__code__", None)
+    if not isinstance(code, types.CodeType):
+        return True
+    stars = bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    arguments = set(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + stars])
+    used = (step.argval for step in dis.get_instructions(code) if not step.opname.startswith("STORE"))
+    return any(arguments.intersection(name if isinstance(name, tuple) else (name,)) for name in used if _is_name(name))
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) or (isinstance(value, tuple) and all(isinstance(part, str) for part in value))
 
 
 def has_placeholder(function: Any) -> bool:

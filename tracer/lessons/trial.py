@@ -18,6 +18,7 @@ from .exercise import Case, Draw, Exercise, Mistake
 from .feedback import Feedback, Status
 from .parting import explained, parting
 from .running import Outcome, has_placeholder, run
+from .stages import with_stages
 
 __all__ = ["Trial", "arguments", "try_function"]
 
@@ -99,7 +100,8 @@ def try_function(exercise: Exercise, answer: Any, draw: Draw) -> Feedback:
     trial = Trial.of(exercise, answer, draw)
     if _unfinished(answer, trial.outcomes[0]):
         return Feedback(exercise.id, "not attempted", "")
-    return _right(trial) if trial.wrong is None else _wrong(trial, trial.wrong)
+    feedback = _right(trial) if trial.wrong is None else _wrong(trial, trial.wrong)
+    return with_stages(feedback, exercise, trial.cases, trial.wants, trial.outcomes)
 
 
 def _not_callable(exercise: Exercise, answer: Any) -> str | None:
