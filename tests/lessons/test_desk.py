@@ -55,8 +55,8 @@ def test_progress_is_kept_beside_the_notebook() -> None:
     assert lessons.check("split_heads", view_only).status == "wrong"
     lessons.check("scores_shape", "B H T D")
     kept = json.loads(FILE.read_text())["exercises"]
-    assert kept["split_heads"] == {"status": "wrong", "solved": True, "tries": 3, "hints": 0}
-    assert kept["scores_shape"] == {"status": "wrong", "solved": False, "tries": 1, "hints": 0}
+    assert kept["split_heads"] == {"status": "wrong", "solved": True, "tries": 3, "hints": 0, "honest": True}
+    assert kept["scores_shape"] == {"status": "wrong", "solved": False, "tries": 1, "hints": 0, "honest": True}
     report = lessons.progress()
     assert report.solved == 1 and len(report.rows) == len(lessons.exercises())
     text = str(report)

@@ -16,7 +16,7 @@ from .feedback import Feedback, Note, Stage
 from .frames import Place
 from .judge import judge
 from .report import Report
-from .running import reads_inputs
+from .running import reads_inputs, words_of
 from .stages import plain_stages
 from .surroundings import kept
 
@@ -77,27 +77,38 @@ def check(id: str, answer: Any) -> Feedback:
         Stopped: the learner pressed stop.
     """
     exercise, rules = _find(id), store.rules()
+
+    def late(line: Place | None) -> Feedback:
+        return _late(exercise, rules, line)
+
+    def count(entry: store.Entry) -> None:
+        entry.status, entry.tries = feedback.status, entry.tries + 1
+        entry.solved = entry.solved or feedback.status == "right"
+        entry.honest = entry.honest or _is_honest(exercise, feedback, answer)
+
     try:
         with kept():
-            feedback = in_time(
-                rules.seconds, lambda: judge(exercise, answer), lambda line: _late(exercise, rules, line)
-            )
+            feedback = in_time(rules.seconds, lambda: judge(exercise, answer), late)
     except KeyboardInterrupt:
         raise Stopped(_("Stopped: {id} was not judged.").format(id=id)) from None
+    except Exception as error:  # a result whose own methods fail, or code that has changed this package
+        feedback = _not_judged(exercise, error)
     notes = rules.notes
     if feedback.status != "not attempted":
-        notes += tuple(
-            store.update(id, lambda entry: _count(entry, feedback, _is_honest(exercise, feedback, answer))).notes
-        )
+        notes += tuple(store.update(id, count).notes)
     graded = os.environ.get("NBGRADER_EXECUTION")
     points = float(exercise.points * (feedback.status == "right")) if graded else None
     return replace(plain_stages(feedback), notes=notes, points=points)
 
 
-def _count(entry: store.Entry, feedback: Feedback, honest: bool) -> None:
-    entry.status, entry.tries = feedback.status, entry.tries + 1
-    entry.solved = entry.solved or feedback.status == "right"
-    entry.honest = entry.honest or honest
+def _not_judged(exercise: Exercise, error: Exception) -> Feedback:
+    text = _(
+        "This answer cannot be judged: {type}: {text}. If you did not expect that, restart the kernel and run the "
+        "cells again."
+    )
+    return Feedback(
+        exercise.id, "error", text.format(type=type(error).__name__, text=words_of(error).rstrip(".")), "not_judged"
+    )
 
 
 def _is_honest(exercise: Exercise, feedback: Feedback, answer: Any) -> bool:
@@ -108,10 +119,10 @@ def _is_honest(exercise: Exercise, feedback: Feedback, answer: Any) -> bool:
 def _late(exercise: Exercise, rules: store.Rules, line: Place | None) -> Feedback:
     """Return the feedback on an answer that was still running when the time was over."""
     if line is None:
-        text = _("After {seconds:g} seconds the check was not through and was stopped. Run the cell once more.")
+        text = _("After {seconds:g} s the check was not through and was stopped. Run the cell once more.")
         return Feedback(exercise.id, "error", text.format(seconds=rules.seconds), "time_limit")
     text = _(
-        "After {seconds:g} seconds your code was still running and was stopped. It was at {line}\n"
+        "After {seconds:g} s your code was still running and was stopped. It was at {line}\n"
         "A loop that never ends? Such inputs take well under a second."
     )
     stages = (Stage(N_("written"), True), Stage(N_("runs"), False))
@@ -121,15 +132,16 @@ def _late(exercise: Exercise, rules: store.Rules, line: Place | None) -> Feedbac
 
 def hint(id: str) -> Note:
     """Return the next hint of an exercise; when all have been given, all of them again."""
-    hints = _find(id).hints
-    seen = min(store.load().entry(id).hints, len(hints))
-    if seen == len(hints):
-        return Note(_("{id}: all hints").format(id=id), "\n".join(f"{n}. {_(text)}" for n, text in enumerate(hints, 1)))
+    hints, found = _find(id).hints, store.load()
+    seen, notes = min(found.entry(id).hints, len(hints)), found.notes
 
     def count(entry: store.Entry) -> None:
         entry.hints = seen + 1
 
-    notes = store.update(id, count).notes
+    if seen == len(hints):
+        lines = [f"{number}. {_(text)}" for number, text in enumerate(hints, 1)]
+        return Note(_("{id}: all hints").format(id=id), "\n".join([*lines, *notes]))
+    notes += store.update(id, count).notes
     title = _("{id}: hint {number} of {count}").format(id=id, number=seen + 1, count=len(hints))
     return Note(title, "\n".join([_(hints[seen]), *notes]))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..render.html import esc
-from ..speech import N_, _, say_count
+from ..speech import N_, _
 
 __all__ = ["HIDDEN", "Feedback", "Note", "Stage", "Status", "badge", "chip"]
 
@@ -108,7 +108,7 @@ class Feedback:
         lines = self.printed.rstrip().split("\n")
         more = len(lines) - MOST_LINES
         if more > 0:
-            lines = [*lines[:MOST_LINES], say_count("… and {n} line more", "… and {n} lines more", more)]
+            lines = [*lines[:MOST_LINES], _("… and more")]
         return "\n".join(line if len(line) < 200 else line[:200] + "…" for line in lines)
 
     def __str__(self) -> str:

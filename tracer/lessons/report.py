@@ -18,8 +18,8 @@ def _status(entry: Entry) -> Status:
     return "right" if entry.solved else entry.status
 
 
-def _sign(entry: Entry) -> str:
-    return badge(_status(entry))[0][0]
+def _sign(row: Row) -> str:
+    return badge(_status(row[1]))[0][0]
 
 
 @dataclass(frozen=True)
@@ -76,9 +76,7 @@ class Report:
     def __str__(self) -> str:
         lines = [self._summary()]
         for rows in (self._by_notebook(), self._by_question()):
-            lines += [
-                f"{name}  {''.join(_sign(e) for _x, e in group)}  {_Sum.of(group)}" for name, group in rows.items()
-            ]
+            lines += [f"{name}  {''.join(map(_sign, group))}  {_Sum.of(group)}" for name, group in rows.items()]
         for exercise, entry in self.rows:
             lines.append(f"{exercise.notebook}  {exercise.id:<24} {badge(_status(entry))[0]} ({entry.tries})")
         return "\n".join([*lines, *self.notes])
@@ -117,7 +115,7 @@ def _picture(caption: str, what: str, groups: dict[str, list[Row]]) -> str:
 def _mark(row: Row) -> str:
     exercise, entry = row
     words = esc(f"{exercise.id}: {_(badge(_status(entry))[0][2:])}")
-    seen = f'<span aria-hidden="true">{chip(_status(entry), _sign(entry))}</span>'
+    seen = f'<span aria-hidden="true">{chip(_status(entry), _sign(row))}</span>'
     return f'<span title="{words}">{seen}<span style="{HIDDEN}">{words}. </span></span>'
 
 

@@ -22,7 +22,17 @@ from .exercise import Case
 from .frames import Place, places
 from .surroundings import kept
 
-__all__ = ["Outcome", "Trouble", "has_placeholder", "is_blank", "is_hollow", "reads_inputs", "run"]
+__all__ = [
+    "Outcome",
+    "Trouble",
+    "has_placeholder",
+    "is_blank",
+    "is_hollow",
+    "reads_inputs",
+    "run",
+    "runs_on",
+    "words_of",
+]
 
 MOST = 10_000_000  # elements of a result that is copied
 LONGEST = 300  # characters of an exception's text that are shown
@@ -70,16 +80,21 @@ def run(function: Callable[..., Any], case: Case, names: tuple[str, ...]) -> Out
     value = trouble = None
     with kept() as around:
         try:
-            value = _own(function(*args))
-        except (OutOfTime, KeyboardInterrupt) as error:
-            if not _raised_by_hand(error, KeyboardInterrupt):
+            value = function(*args)
+        except BaseException as error:
+            if runs_on(error):
                 raise
             trouble = _trouble(error)
-        except BaseException as error:
-            trouble = _trouble(error)
+    value = _own(value)  # not above: their code may have replaced `clone`
     pairs = zip(names, case.args, args, strict=True)
     changed = tuple(name for name, before, after in pairs if not _untouched(before, after))
     return Outcome(value, trouble, changed, tuple(around.changed), around.printed)
+
+
+def runs_on(error: BaseException) -> bool:
+    """Whether an exception ends the check: the time is over, or the learner pressed stop; not a `raise` of theirs."""
+    pressed = isinstance(error, KeyboardInterrupt) and not _raised_by_hand(error, KeyboardInterrupt)
+    return pressed or isinstance(error, OutOfTime)
 
 
 def _own(value: Any) -> Any:
@@ -159,14 +174,15 @@ def has_placeholder(function: Any) -> bool:
 
 def _trouble(error: BaseException) -> Trouble:
     theirs = places(error.__traceback__)
-    first = _words_of(error).strip().split("\n")[0]
+    first = words_of(error).strip().split("\n")[0]
     text = first if len(first) <= LONGEST else first[:LONGEST] + "…"
     notes = tuple(str(note) for note in getattr(error, "__notes__", ()))
-    where, caller = (theirs[-1] if theirs else None), (theirs[0] if len(theirs) > 1 else None)
+    where, caller = (theirs[-1] if theirs else None), (theirs[0] if len(set(theirs)) > 1 else None)
     return Trouble(type(error).__name__, text, where, caller, _raised_by_hand(error, NotImplementedError), notes)
 
 
-def _words_of(error: BaseException) -> str:
+def words_of(error: BaseException) -> str:
+    """Return the text of an exception, also of one whose class cannot say it."""
     try:
         return str(error)
     except Exception:  # an exception class of the learner's own with a broken __str__

@@ -1,4 +1,4 @@
-"""How far a learner's function came: it runs, its shapes are right, its numbers, its properties, and nothing else moved.
+"""How far a learner's function came: it runs; its shapes, numbers and properties are right; nothing else moved.
 
 Each stage counts the inputs that passed it and all before it.
 """
@@ -81,7 +81,9 @@ def _properties(
     hold = sum(all(_holds(rule.fails, case, got) for case, got in results) for rule in exercise.properties)
     count = len(exercise.properties)
     detail = say_count("{hold} of {n} holds", "{hold} of {n} hold", count, hold=hold)
-    return [Stage(N_("properties"), hold == count and all(shapes), "" if hold == count else detail)]
+    if hold < count:
+        return [Stage(N_("properties"), False, detail)]
+    return [Stage(N_("properties"), True if all(shapes) else None)]
 
 
 def _holds(fails: Any, case: Case, got: Any) -> bool:

@@ -85,7 +85,7 @@ def folder() -> Path:
 
 
 def rules() -> Rules:
-    """Read `tracer_class.json`: `{"solutions": "always", "seconds": 30}`. Without it, or where it is wrong: as usual."""
+    """Read the teacher's file: `{"solutions": "always", "seconds": 30}`. Without it, or where it is wrong: as usual."""
     try:
         content = json.loads((folder() / RULES).read_text(encoding="utf-8"))
         found = Rules(**content)

@@ -1,4 +1,4 @@
-"""Keeps what lies around a learner's code as it was: random numbers, torch's settings and functions, the folder, output.
+"""Keeps what lies around a learner's code as it was: random numbers, torch's settings and functions, output.
 
 What code changed for good is put back and named. What it printed is kept, up to a limit.
 """
@@ -88,7 +88,7 @@ def _random_state() -> Callable[[], None]:
     python, cpu = random.getstate(), torch.get_rng_state()
     numpy = sys.modules.get("numpy")
     array = numpy.random.get_state() if numpy else None
-    gpu = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    gpu = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
 
     def back() -> None:
         random.setstate(python)
