@@ -106,9 +106,8 @@ def _not_judged(exercise: Exercise, error: Exception) -> Feedback:
         "This answer cannot be judged: {type}: {text}. If you did not expect that, restart the kernel and run the "
         "cells again."
     )
-    return Feedback(
-        exercise.id, "error", text.format(type=type(error).__name__, text=words_of(error).rstrip(".")), "not_judged"
-    )
+    message = text.format(type=type(error).__name__, text=words_of(error).rstrip("."))
+    return Feedback(exercise.id, "error", message, "not_judged")
 
 
 def _is_honest(exercise: Exercise, feedback: Feedback, answer: Any) -> bool:
