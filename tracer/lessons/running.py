@@ -177,7 +177,8 @@ def _trouble(error: BaseException) -> Trouble:
     first = words_of(error).strip().split("\n")[0]
     text = first if len(first) <= LONGEST else first[:LONGEST] + "…"
     notes = tuple(str(note) for note in getattr(error, "__notes__", ()))
-    where, caller = (theirs[-1] if theirs else None), (theirs[0] if len(set(theirs)) > 1 else None)
+    where = theirs[-1] if theirs else None
+    caller = next((place for place in theirs[:1] if where and place.line != where.line), None)
     return Trouble(type(error).__name__, text, where, caller, _raised_by_hand(error, NotImplementedError), notes)
 
 

@@ -20,7 +20,7 @@ from .parting import explained, parting
 from .running import Outcome, has_placeholder, run
 from .stages import with_stages
 
-__all__ = ["Trial", "arguments", "try_function"]
+__all__ = ["Trial", "arguments", "tell", "try_function"]
 
 
 def arguments(exercise: Exercise) -> tuple[str, ...]:
@@ -100,8 +100,13 @@ def try_function(exercise: Exercise, answer: Any, draw: Draw) -> Feedback:
     trial = Trial.of(exercise, answer, draw)
     if _unfinished(answer, trial.outcomes[0]):
         return Feedback(exercise.id, "not attempted", "")
+    return tell(trial)
+
+
+def tell(trial: Trial) -> Feedback:
+    """Return feedback on what a function gave, wherever it ran."""
     feedback = _right(trial) if trial.wrong is None else _wrong(trial, trial.wrong)
-    return with_stages(feedback, exercise, trial.cases, trial.wants, trial.outcomes)
+    return with_stages(feedback, trial.exercise, trial.cases, trial.wants, trial.outcomes)
 
 
 def _not_callable(exercise: Exercise, answer: Any) -> str | None:
