@@ -53,5 +53,5 @@ RIGHT: dict[str, list[Any]] = {
         lambda w, h, H: rearrange(w, "(h d) c -> h d c", h=H)[h],
     ],
     "stride_of_heads": [4, 4.0, torch.tensor(4), torch.zeros(2, 5, 3, 4).transpose(1, 2).stride(1)],
-    "contiguous_needed": ["c", "C", " (c)."],
+    "contiguous_needed": ["a", "A", " (a)."],
 }

@@ -137,13 +137,13 @@ RIGHT: dict[str, list[Any]] = {
         lambda scores, keep: scores.masked_fill(rearrange(~keep, "b s -> b 1 1 s"), -1e9).softmax(-1),
         lambda scores, keep: scores.double().masked_fill(keep[:, None, None].logical_not(), -math.inf).softmax(-1),
     ],
-    "fill_value": ["c", "C", "(c)"],
+    "fill_value": ["a", "A", " (a)."],
     "rows_without_keys": [
         *(keyless_by_nan, keyless_by_parts, keyless_by_mask),
         lambda scores, keep: scores.masked_fill(~keep, float("-inf")).softmax(-1).nan_to_num(0.0),
         lambda scores, keep: scores.double().masked_fill(~keep, -1e9).softmax(-1) * keep.any(-1, keepdim=True),
     ],
-    "scale_and_mask_order": ["c", "C", "c)"],
+    "scale_and_mask_order": ["d", "D", " (d)."],
     "shifted_targets": [
         *(targets_by_loop, targets_by_narrow),
         lambda ids: (ids[:, :-1].clone(), ids[:, 1:].float()),

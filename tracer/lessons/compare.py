@@ -26,8 +26,10 @@ def describe_inputs(names: tuple[str, ...], given: tuple[str | None, ...], case:
     """Return what a function was called with: `x: [B, T, C] = [2, 5, 12], H = 3`."""
     texts = []
     for name, axes, arg in zip(names, given, case.args, strict=True):
-        shape = list(arg.shape) if isinstance(arg, Tensor) else None
-        texts.append(f"{name} = {arg}" if shape is None else f"{name}: {label(axes or '')} = {shape}")
+        if isinstance(arg, Tensor):
+            texts.append(f"{name}: {label(axes or '')} = {list(arg.shape)}")
+        else:
+            texts.append(f"{name} = {getattr(arg, '__name__', str(arg)).strip('_')}")
     return ", ".join(texts)
 
 

@@ -8,9 +8,24 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import TracerError
+<<<<<<< HEAD
 from ..speech import N_, _
 from . import lesson_00, lesson_01, lesson_02, lesson_03, lesson_10, store
 from .clock import in_time
+=======
+from ..speech import _
+from . import (
+    lesson_00,
+    lesson_01,
+    lesson_02,
+    lesson_03,
+    lesson_04,
+    lesson_05,
+    lesson_06,
+    lesson_10,
+    store,
+)
+>>>>>>> exercises-a
 from .exercise import Exercise
 from .feedback import Feedback, Note, Stage
 from .frames import Place
@@ -48,7 +63,14 @@ def _collect(*lessons: tuple[Exercise, ...]) -> dict[str, Exercise]:
 
 
 _EXERCISES = _collect(
-    lesson_00.EXERCISES, lesson_01.EXERCISES, lesson_02.EXERCISES, lesson_03.EXERCISES, lesson_10.EXERCISES
+    lesson_00.EXERCISES,
+    lesson_01.EXERCISES,
+    lesson_02.EXERCISES,
+    lesson_03.EXERCISES,
+    lesson_04.EXERCISES,
+    lesson_05.EXERCISES,
+    lesson_06.EXERCISES,
+    lesson_10.EXERCISES,
 )
 
 

@@ -146,8 +146,8 @@ class Exercise:
 
     `reference` is a function, the text of a shape, a number, or the letter of a choice, as `kind` says. `also` are
     further right answers of another writing. `given` and `axes` name the axes of the arguments (None for a plain
-    number) and of each result. `review` is the number of the review question it belongs to. `why` is told with a
-    right answer and with the solution.
+    number) and of each result. With `gradients`, those of a right answer must be finite too. `review` is the number of
+    the review question it belongs to. `why` is told with a right answer and with the solution.
     """
 
     id: str
@@ -167,6 +167,7 @@ class Exercise:
     properties: tuple[Property, ...] = ()
     also: tuple[Any, ...] = ()
     tolerance: float | None = None
+    gradients: bool = False
     choices: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:

@@ -108,7 +108,7 @@ def qkv_heads(qkv: Tensor, H: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _split(x: Tensor, H: int) -> Tensor:
-    return x.unflatten(-1, (H, -1)).transpose(1, 2)
+    return x.reshape(*x.shape[:2], H, -1).transpose(1, 2)
 
 
 def _qkv_cases(draw: Draw) -> list[Case]:
@@ -202,8 +202,8 @@ QKV_HEADS = Exercise(
         known(
             "d_before_h",
             N_(
-                "C is cut as (D H) instead of (H D): head 0 takes every {H}th number, {got} for k of token 0, and not "
-                "the first {D}, {want}. In view(B, T, H, D) the outer part, H, is written first."
+                "C is cut as (D H) instead of (H D): head 0 takes numbers that lie {H} apart, {got} for k of token 0, "
+                "and not the first {D}, {want}. In view(B, T, H, D) the outer part, H, is written first."
             ),
             lambda qkv, H: tuple(x.unflatten(-1, (-1, H)).permute(0, 3, 1, 2) for x in qkv.chunk(3, -1)),
             numbers=_k_of_token_0,
@@ -365,12 +365,12 @@ CONTIGUOUS_NEEDED = Exercise(
         "raises an error and needs .contiguous() first?"
     ),
     choices={
-        "a": N_("q @ q.transpose(-2, -1)"),
+        "a": N_("q.view(B, H, T * D)"),
         "b": N_("q.view(B, H, T, 2, D // 2)"),
-        "c": N_("q.view(B, H, T * D)"),
+        "c": N_("q @ q.transpose(-2, -1)"),
         "d": N_("q.reshape(B, H, T * D)"),
     },
-    reference="c",
+    reference="a",
     why=N_(
         "view can merge T and D only where they lie one behind the other in memory. After the transpose the rows of "
         "one head are C apart, with the other heads between them."
@@ -382,7 +382,7 @@ CONTIGUOUS_NEEDED = Exercise(
     minutes=2,
     review=1,
     mistakes=(
-        known("products_take_strides", N_("Products read any strides, and copy inside where they must."), "a"),
+        known("products_take_strides", N_("Products read any strides, and copy inside where they must."), "c"),
         known("cutting_is_free", N_("This cuts D alone, and one axis can always be cut where it lies."), "b"),
         known("reshape_copies", N_("reshape looks first, and copies by itself where view would raise."), "d"),
     ),

@@ -20,8 +20,8 @@ TINY = 2e-2  # more than bfloat16 rounds a number near 1
 
 def scaled_scores(q: Tensor, k: Tensor) -> Tensor:
     """Return the dot products of queries and keys over √D: [B, H, T, D], [B, H, S, D] -> [B, H, T, S]."""
-    scores = q @ k.transpose(-2, -1)  # [T, D] @ [D, S] -> [T, S]
-    return scores / q.shape[-1] ** 0.5
+    scores: Tensor = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5  # [T, D] @ [D, S] -> [T, S]
+    return scores
 
 
 def _q_and_k(draw: Draw) -> list[Case]:
@@ -297,7 +297,6 @@ def _mask_mistakes(keep: Any) -> tuple[Mistake, ...]:
                 "{row}, and {right} is asked for. Fill with -inf, or with a very large negative number."
             ),
             filled(1e-9),
-            lambda scores, *rest: (scores * keep(scores, *rest)).softmax(-1),
             numbers=_row_zero,
         ),
         known(
@@ -327,7 +326,6 @@ def _mask_mistakes(keep: Any) -> tuple[Mistake, ...]:
             N_("The mask is added as 0 and 1. That moves a score by 1 and hides nothing: -inf must be added."),
             lambda scores, *rest: (scores + keep(scores, *rest)).softmax(-1),
             lambda scores, *rest: (scores + ~keep(scores, *rest)).softmax(-1),
-            lambda scores, *rest: (scores - (~keep(scores, *rest)).float()).softmax(-1),
         ),
     )
 
@@ -545,8 +543,8 @@ FILL_VALUE = Exercise(
     notebook="03",
     kind="choice",
     question=N_("Scores are filled where a key must not be seen, and then comes the softmax. Which fill is right?"),
-    choices={"a": "0", "b": "1e-9", "c": "-inf", "d": "inf"},
-    reference="c",
+    choices={"a": "-inf", "b": "1e-9", "c": "0", "d": "inf"},
+    reference="a",
     why=N_(
         "exp(-inf) is exactly 0. -1e9 is merely large: it does the same while something is left to see, and shares a "
         "wholly masked row out evenly, where -inf makes it NaN."
@@ -558,7 +556,7 @@ FILL_VALUE = Exercise(
     minutes=1,
     review=3,
     mistakes=(
-        known("zero_is_a_score", N_("exp(0) = 1: the hidden key gets as much as a key with score 0."), "a"),
+        known("zero_is_a_score", N_("exp(0) = 1: the hidden key gets as much as a key with score 0."), "c"),
         known(
             "tiny_is_almost_zero",
             N_("1e-9 is as good as 0, and exp of that is 1. It was meant as -1e9: the sign belongs to the number."),
@@ -631,6 +629,7 @@ ROWS_WITHOUT_KEYS = Exercise(
     given=("B H T S", "B 1 T S"),
     axes=("B H T S",),
     inputs=_keyless_cases,
+    gradients=True,
     properties=(
         Property(
             id="a_row_without_keys_is_zero",
@@ -698,10 +697,10 @@ SCALE_AND_MASK_ORDER = Exercise(
     choices={
         "a": N_("scale, mask, softmax"),
         "b": N_("mask, scale, softmax"),
-        "c": N_("scale, softmax, mask"),
-        "d": N_("q divided by √D first; then scores, mask, softmax"),
+        "c": N_("q divided by √D first; then scores, mask, softmax"),
+        "d": N_("scale, softmax, mask"),
     },
-    reference="c",
+    reference="d",
     why=N_(
         "-inf divided by √D is still -inf, so scale and mask may change places. Both must come before the softmax: "
         "afterwards the hidden keys have taken their share, and the row no longer sums to 1."
@@ -719,7 +718,7 @@ SCALE_AND_MASK_ORDER = Exercise(
             N_("With -inf this is not wrong: it stays -inf under any scale. A finite fill would be scaled as well."),
             "b",
         ),
-        known("scale_moved_to_q", N_("(q/√D)·k is (q·k)/√D: the scale may sit on q, as many kernels have it."), "d"),
+        known("scale_moved_to_q", N_("(q/√D)·k is (q·k)/√D: the scale may sit on q, as many kernels have it."), "c"),
     ),
 )
 
@@ -823,7 +822,7 @@ SHIFTED_TARGETS = Exercise(
         ),
         known(
             "two_steps_ahead",
-            N_("The targets lie two tokens ahead: of {row}, {second}."),
+            N_("The targets lie two tokens ahead: of {row} they are {second}."),
             lambda ids: (ids[:, :-2], ids[:, 2:]),
             numbers=_first_row,
         ),

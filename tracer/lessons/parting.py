@@ -83,8 +83,8 @@ def parting(exercise: Exercise, function: Callable[..., Any], case: Case) -> lis
 def _first_off(mine: Trace, theirs: Trace) -> Op | None:
     """Return my first step with numbers that the reference never has, and from which none of its numbers is made again.
 
-    A step that only orders numbers anew counts as one with the same numbers; constants, and what nothing uses, do not
-    count. Where all numbers are the reference's, in another order, the first step that `diff` finds is returned.
+    A step that only orders numbers anew counts as one with the same numbers; constants, masks and what nothing uses do
+    not count. Where all numbers are the reference's, in another order, the first step that `diff` finds is returned.
     """
     held = [numbers for op in theirs for info in (*op.inputs, *op.outputs) if (numbers := _sorted(info)) is not None]
     derived = _derived(mine)
@@ -94,7 +94,7 @@ def _first_off(mine: Trace, theirs: Trace) -> Op | None:
     for op in reversed(list(mine)):
         if any(_among(info, held) or info.id in good for info in op.outputs):
             good.update(info.id for info in op.inputs)
-        elif op.index in derived and (op is last or any(info.id in used for info in op.outputs)):
+        elif op is last or (op.index in derived and any(i.id in used and i.dtype != "bool" for i in op.outputs)):
             off = op
     if off is None:
         off = next((change.mine for change in mine.diff(theirs) if change.mine and not change.slight), None)

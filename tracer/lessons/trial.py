@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ..speech import _
@@ -138,12 +139,43 @@ def _unfinished(answer: Any, outcome: Outcome) -> bool:
 
 def _right(trial: Trial) -> Feedback:
     if not trial.changed:
-        return Feedback(trial.exercise.id, "right", _(trial.exercise.why))
+        place = _without_gradient(trial) if trial.exercise.gradients else None
+        return (
+            Feedback(trial.exercise.id, "right", _(trial.exercise.why)) if place is None else _no_gradient(trial, place)
+        )
     text = _(
         "The result is right, but your function changed its input {names} in place. Whoever called it still needs it."
     )
     message = text.format(names=", ".join(trial.changed))
     return Feedback(trial.exercise.id, "wrong", message, "input_changed_in_place")
+
+
+def _without_gradient(trial: Trial) -> int | None:
+    """Return the number of the first case in which a gradient is not finite; answers outside autograd have none."""
+    for place, case in enumerate(trial.cases):
+        args = [arg.clone().requires_grad_() if _is_float(arg) else arg for arg in case.args]
+        floats = [arg for arg in args if _is_float(arg)]
+        with torch.enable_grad():
+            value = trial.answer(*args)
+            if isinstance(value, Tensor) and value.requires_grad:
+                found = torch.autograd.grad(value.square().sum(), floats, allow_unused=True)
+                if any(gradient is not None and not bool(gradient.isfinite().all()) for gradient in found):
+                    return place
+    return None
+
+
+def _is_float(arg: Any) -> bool:
+    return isinstance(arg, Tensor) and arg.is_floating_point()
+
+
+def _no_gradient(trial: Trial, place: int) -> Feedback:
+    text = _(
+        "The result is right, and its gradient is not: on the way back there is NaN, which would spoil every weight it "
+        "reaches. A NaN that is only covered up afterwards, with nan_to_num or where, still takes part there."
+    )
+    inputs = describe_inputs(arguments(trial.exercise), trial.exercise.given, trial.cases[place])
+    called = _("Called with {inputs}.").format(inputs=inputs)
+    return Feedback(trial.exercise.id, "wrong", f"{text}\n{called}", "gradient_not_finite")
 
 
 def _wrong(trial: Trial, place: int) -> Feedback:
