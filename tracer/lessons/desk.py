@@ -8,12 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import TracerError
-<<<<<<< HEAD
 from ..speech import N_, _
-from . import lesson_00, lesson_01, lesson_02, lesson_03, lesson_10, store
-from .clock import in_time
-=======
-from ..speech import _
 from . import (
     lesson_00,
     lesson_01,
@@ -25,7 +20,7 @@ from . import (
     lesson_10,
     store,
 )
->>>>>>> exercises-a
+from .clock import in_time
 from .exercise import Exercise
 from .feedback import Feedback, Note, Stage
 from .frames import Place
