@@ -51,12 +51,16 @@ def _box(status: str, head: str, *parts: str) -> str:
     return f'<div role="status" style="{style}">{head}{"".join(parts)}</div>'
 
 
+def _lines(text: str) -> str:
+    return "\n".join(map(esc, text.split("\n")))  # `esc` shows a line break as two characters
+
+
 def _paragraph(text: str) -> str:
-    return f'<div style="white-space:pre-line;margin-top:.3em">{esc(text)}</div>' if text else ""
+    return f'<div style="white-space:pre-line;margin-top:.3em">{_lines(text)}</div>' if text else ""
 
 
 def _code(text: str) -> str:
-    return f'<pre style="margin:.5em 0 0;overflow-x:auto">{esc(text)}</pre>' if text else ""
+    return f'<pre style="margin:.5em 0 0;overflow-x:auto">{_lines(text)}</pre>' if text else ""
 
 
 @dataclass(frozen=True)

@@ -40,11 +40,16 @@ class _Sum:
     def __str__(self) -> str:
         return _("{earned} of {points} points").format(earned=self.earned, points=self.points)
 
+    def cell(self) -> str:
+        """Return the bar and the two numbers, for a column of points."""
+        numbers = esc(_("{earned} of {points}").format(earned=self.earned, points=self.points))
+        return f'{self.bar()} <span style="white-space:nowrap">{numbers}</span>'
+
     def bar(self) -> str:
         """Return a bar that says nothing to a screen reader: the points stand beside it as text."""
         share = 100 * self.earned / self.points if self.points else 0
         filled = f'<span style="display:block;height:100%;width:{share:.0f}%;background:#00694c"></span>'
-        frame = "display:inline-block;vertical-align:middle;width:7em;height:.8em;border:1px solid currentColor"
+        frame = "display:inline-block;vertical-align:middle;width:4em;height:.8em;border:1px solid currentColor"
         return f'<span aria-hidden="true" style="{frame}">{filled}</span>'
 
 
@@ -105,7 +110,7 @@ def _picture(caption: str, what: str, groups: dict[str, list[Row]]) -> str:
     heads = "".join(f'<th scope="col">{esc(head)}</th>' for head in (what, _("exercises"), _("points")))
     body = "".join(
         f'<tr><th scope="row">{esc(name)}</th><td style="text-align:left">{" ".join(map(_mark, rows))}</td>'
-        f'<td style="text-align:left">{_Sum.of(rows).bar()} {esc(_Sum.of(rows))}</td></tr>'
+        f'<td style="text-align:left">{_Sum.of(rows).cell()}</td></tr>'
         for name, rows in groups.items()
     )
     table = f"<table><caption>{esc(caption)}</caption><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>"
