@@ -141,3 +141,21 @@ def test_stop_shows_one_sentence() -> None:
     assert isinstance(caught.value, lessons.Stopped)
     assert caught.value._render_traceback_() == ["Stopped: split_heads was not judged."]
     assert caught.value.__suppress_context__ and not Path(".tracer-progress.json").exists()
+
+
+def test_exit_in_a_notebook_ends_no_kernel(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    class Shell:
+        starting_dir, user_ns = str(folder), {}
+        asked = False
+
+        def ask_exit(self) -> None:
+            Shell.asked = True
+
+    shell = Shell()
+
+    def leaves(x: Any, H: int) -> Any:
+        shell.ask_exit()  # what IPython's exit() does
+
+    monkeypatch.setattr("builtins.get_ipython", lambda: shell, raising=False)
+    assert "SystemExit" in lessons.check("split_heads", leaves).message
+    assert not Shell.asked and vars(shell) == {}

@@ -5,7 +5,6 @@ two notebooks in one folder share it and a crash leaves the old file or the new 
 aside, not overwritten. What went wrong comes back as sentences for the learner.
 """
 
-import builtins
 import hashlib
 import json
 import os
@@ -20,6 +19,7 @@ from typing import Any, Literal, get_args
 
 from ..speech import _
 from .feedback import Status
+from .surroundings import shell
 
 if sys.platform == "win32":
     import msvcrt
@@ -74,11 +74,11 @@ class Rules:
 
 def folder() -> Path:
     """Return the folder of the notebook, also after its code has changed the working folder."""
-    shell = getattr(builtins, "get_ipython", lambda: None)()  # there while IPython runs a cell
-    if shell is None:
+    ipython = shell()
+    if ipython is None:
         return Path()
-    notebook = shell.user_ns.get("__vsc_ipynb_file__")  # VS Code starts kernels elsewhere
-    return Path(notebook).parent if isinstance(notebook, str) else Path(shell.starting_dir)
+    notebook = ipython.user_ns.get("__vsc_ipynb_file__")  # VS Code starts kernels elsewhere
+    return Path(notebook).parent if isinstance(notebook, str) else Path(ipython.starting_dir)
 
 
 # ------------------------------------------------------------------ the teacher's file

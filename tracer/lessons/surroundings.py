@@ -19,7 +19,7 @@ import torch
 
 from ..speech import N_, _
 
-__all__ = ["Surroundings", "kept"]
+__all__ = ["Surroundings", "kept", "shell"]
 
 MOST = 4000  # characters of output that are kept
 
@@ -62,6 +62,27 @@ _SETTINGS: tuple[tuple[str, Callable[[], Any], Callable[[Any], object]], ...] = 
 _SPACES: tuple[ModuleType | type, ...] = (torch, torch.nn.functional, torch.Tensor, torch.nn.Module, builtins)
 
 
+def shell() -> Any:
+    """Return IPython's shell while it runs a cell, else None."""
+    return getattr(builtins, "get_ipython", lambda: None)()
+
+
+@contextlib.contextmanager
+def _exit_is_an_exception() -> Iterator[None]:
+    """Let `exit()` and `quit()` raise SystemExit in a notebook too, where they would end the kernel."""
+    own = vars(found) if (found := shell()) is not None else {}
+    before = own.get("ask_exit")
+    if found is not None:
+        own["ask_exit"] = sys.exit
+    try:
+        yield
+    finally:
+        if before is None:
+            own.pop("ask_exit", None)
+        else:
+            own["ask_exit"] = before
+
+
 @contextlib.contextmanager
 def kept() -> Iterator[Surroundings]:
     """Put everything back when the block is left, however it is left; then the result says what was changed."""
@@ -71,7 +92,8 @@ def kept() -> Iterator[Surroundings]:
     back = _random_state()
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
-            yield found
+            with _exit_is_an_exception():
+                yield found
     finally:
         for (name, read, put), setting in zip(_SETTINGS, settings, strict=True):
             if read() != setting:
