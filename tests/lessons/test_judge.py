@@ -261,6 +261,20 @@ def test_results_in_several_parts() -> None:
     assert "Result 1: " in judge(pair, lambda x: (x[:, :-1], x[:, :-1])).message
 
 
+def test_another_convention_is_right_if_it_is_kept_throughout() -> None:
+    def interleaved(x: Tensor, H: int) -> Tensor:
+        return x.unflatten(-1, (-1, H)).permute(0, 3, 1, 2)
+
+    def now_this_now_that(x: Tensor, H: int) -> Tensor:
+        return right(x, H) if x.shape[0] == 4 else interleaved(x, H)
+
+    both = Exercise(**(vars(SPLIT) | {"also": (interleaved,)}))
+    assert [judge(both, answer).status for answer in (right, interleaved, now_this_now_that)] == ["right"] * 2 + [
+        "wrong"
+    ]
+    assert judge(SPLIT, interleaved).mistake == "split_heads_d_before_h"
+
+
 # ------------------------------------------------------------------ inputs and random state
 
 
@@ -293,7 +307,11 @@ def test_a_gradient_that_is_not_finite_is_told() -> None:
     feedback = judge(exercise, covered_up)
     assert (feedback.status, feedback.mistake) == ("wrong", "gradient_not_finite")
     assert "NaN" in feedback.message and "scores: [B, H, T, S] = " in feedback.message
-    for answer in (whole, torch.no_grad()(whole), torch.no_grad()(covered_up)):
+
+    def by_numpy(scores: Tensor, keep: Tensor) -> Tensor:  # torch refuses .numpy() where a gradient is wanted
+        return whole(torch.from_numpy(scores.numpy()), keep)
+
+    for answer in (whole, by_numpy, torch.no_grad()(whole), torch.no_grad()(covered_up)):
         assert judge(exercise, answer).status == "right"
     with torch.no_grad():
         assert judge(exercise, covered_up).mistake == "gradient_not_finite"

@@ -165,7 +165,7 @@ def _many_cases(exercise: Exercise) -> list[Case]:
 
 
 def _passes(exercise: Exercise, function: Callable[..., Any], cases: Sequence[Case]) -> bool:
-    """Whether a function does what the reference does in every case; the same judgement as `Trial.right`, but stops."""
+    """Whether a function does what the reference does in every case, as a check judges it; stops at a difference."""
     names = arguments(exercise)
     for case in cases:
         want, got = run(exercise.reference, case, names), run(function, case, names)

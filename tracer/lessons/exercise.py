@@ -145,9 +145,10 @@ class Exercise:
     """One self-check.
 
     `reference` is a function, the text of a shape, a number, or the letter of a choice, as `kind` says. `also` are
-    further right answers of another writing. `given` and `axes` name the axes of the arguments (None for a plain
-    number) and of each result. With `gradients`, those of a right answer must be finite too. `review` is the number of
-    the review question it belongs to. `why` is told with a right answer and with the solution.
+    further right answers: another writing, or functions of another convention, each followed throughout. `given` and
+    `axes` name the axes of the arguments (None for a plain number) and of each result. With `gradients`, those of a
+    right answer must be finite too. `review` is the number of the review question it belongs to. `why` is told with a
+    right answer and with the solution.
     """
 
     id: str

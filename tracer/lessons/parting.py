@@ -58,9 +58,8 @@ def explained(exercise: Exercise, function: Callable[..., Any], case: Case, trou
     if trouble.notes:
         return []  # its own words are shown already
     run = _record(exercise, function, case)
-    if run is None or run.error is None or type(run.error).__name__ != trouble.type:
-        return []
-    return [str(note) for note in getattr(run.error, "__notes__", ())]
+    same = run is not None and run.error is not None and type(run.error).__name__ == trouble.type
+    return [str(note) for note in getattr(run.error, "__notes__", ())] if run is not None and same else []
 
 
 # ------------------------------------------------------------------ wrong values
@@ -68,6 +67,13 @@ def explained(exercise: Exercise, function: Callable[..., Any], case: Case, trou
 
 def parting(exercise: Exercise, function: Callable[..., Any], case: Case) -> list[str]:
     """Return sentences on where a run parts from the reference's, with named shapes; none where that is not known."""
+    try:
+        return _parting(exercise, function, case)
+    except Exception:  # code that no trace follows: what is wrong has been said, and where stays open
+        return []
+
+
+def _parting(exercise: Exercise, function: Callable[..., Any], case: Case) -> list[str]:
     mine, theirs = _record(exercise, function, case), _record(exercise, exercise.reference, case)
     if mine is None or theirs is None or mine.error or theirs.error or not theirs.trace:
         return []
