@@ -18,7 +18,7 @@ from ..render.compare import parting as in_words
 from ..result import Trace
 from ..speech import _
 from .exercise import Case, Exercise
-from .running import Trouble
+from .running import Trouble, runs_on
 
 __all__ = ["explained", "parting"]
 
@@ -44,7 +44,9 @@ def _record(exercise: Exercise, function: Callable[..., Any], case: Case) -> _Ru
         return _Run(follow(recorder, function, args, {}, axes), None)
     except AxesError:
         return None
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        if runs_on(error):
+            raise
         found = getattr(error, "trace", None)
         return _Run(found, error) if isinstance(found, Trace) and isinstance(error, Exception) else None
 
