@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..lessons.exercise import Case, Draw, Exercise
 from ..lessons.feedback import Feedback
+from ..lessons.frames import Place
 from ..lessons.judge import judge
 from ..lessons.running import Outcome, Trouble
 from ..lessons.trial import arguments, tell
@@ -200,8 +201,8 @@ def _trouble(told: Any) -> Trouble:
     texts = tuple(_text(note) for note in notes[:3]) if isinstance(notes, list) else ()
     type, text, name, code = (_text(told.get(key)) for key in ("type", "text", "name", "code"))
     line = told["line"] if isinstance(told.get("line"), int) else 0
-    where = _("line {line} of {name}").format(line=line, name=name) if name else ""
-    return Trouble(type, text, where, code, told.get("unfinished") is True, texts)
+    where = Place(name, line, code) if name else None
+    return Trouble(type, text, where, None, told.get("unfinished") is True, texts)
 
 
 def _text(value: Any) -> str:
