@@ -26,6 +26,7 @@ __all__ = [
     "lines",
     "memory_word",
     "next_block",
+    "operands",
     "owner",
     "place",
     "plain",
@@ -144,12 +145,17 @@ def as_written(info: TensorInfo, op: Op) -> TensorInfo:
     return info
 
 
+def operands(op: Op) -> tuple[TensorInfo, ...]:
+    """Return the tensors that an operation works on, without the weights of a layer."""
+    return op.inputs[: _DATA_INPUTS.get(op.name, len(op.inputs))]
+
+
 def _read(op: Op) -> tuple[TensorInfo | None, str, tuple[TensorInfo, ...]]:
     """Return the tensor an operation goes on with, its sign, and its other operands."""
     inputs = tuple(as_written(info, op) for info in op.inputs)
     if op.name in ("addmm", "baddbmm") and len(inputs) > 2:
         return inputs[1], "@", inputs[2:3]
-    data = inputs[: _DATA_INPUTS.get(op.name, len(inputs))]
+    data = inputs[: len(operands(op))]
     if not data:
         return None, "", ()
     sign = _SIGNS.get(op.name.rstrip("_"), "") if len(data) > 1 else ""

@@ -1,0 +1,707 @@
+"""Where everything of a flow stands: boxes in columns and lanes, lines between them, labels beside their lines.
+
+The outcome is a `Picture`: rectangles, lines and texts with coordinates, which SVG and matplotlib draw alike. Space is
+reserved from an upper bound of the width of each text, so that no label can touch a box or another label: a label
+stands in the gap after its box, where nothing else runs on its height; lines that change height do so right of it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+from unicodedata import combining
+
+from ..speech import say
+from .colours import SYMBOL
+from .flow import Flow, Net, Node
+from .layout import plain
+
+__all__ = ["Box", "Path", "Picture", "Row", "Run", "Words", "picture", "text_width"]
+
+Run = tuple[str, str]
+"""A piece of text, and the symbol of the axis it names or ""."""
+Style = Literal["box", "step", "add", "input", "output", "stopped", "from", "to", "net", "rail", "frame", "dot"]
+
+SIZE, SMALL, TITLE = 11.0, 10.0, 12.0
+"""Sizes of text, in the units of the picture."""
+_ADVANCE, _WIDE = 0.62, 1.32
+"""Upper bounds of the width of a character, in its size: of monospaced fonts, and of other scripts and emoji."""
+_PITCH = 16.0
+"""Between two lines that run side by side."""
+_STEP = 9.0
+"""Between two lines that rise or fall side by side."""
+_ARROW, _PAD, _LANE_GAP, _ROW_GAP, _MARGIN = 13.0, 8.0, 12.0, 20.0, 12.0
+_LEADING = 14.0
+_LONGEST = 30
+"""Characters of a name in a box."""
+
+
+# ---------------------------------------------------------------- what is drawn
+
+
+@dataclass(frozen=True)
+class Box:
+    """A rectangle: a module, a step, an end, or (as "dot") the place where lines meet."""
+
+    style: Style
+    x: float
+    y: float
+    width: float
+    height: float
+    tip: str = ""
+    words: tuple["Words", ...] = ()
+
+
+@dataclass(frozen=True)
+class Path:
+    """A line through points; `arrow` at its end."""
+
+    style: Style
+    points: tuple[tuple[float, float], ...]
+    arrow: bool = False
+
+
+@dataclass(frozen=True)
+class Words:
+    """A text: `x` is where it begins, `y` its baseline."""
+
+    x: float
+    y: float
+    runs: tuple[Run, ...]
+    size: float = SIZE
+    bold: bool = False
+    role: Literal["label", "title", "row", "note"] = "label"
+
+    @property
+    def text(self) -> str:
+        """The text as a whole."""
+        return "".join(text for text, _ in self.runs)
+
+    @property
+    def bounds(self) -> tuple[float, float, float, float]:
+        """Left, top, right and bottom that the text surely stays within."""
+        return self.x, self.y - 0.92 * self.size, self.x + text_width(self.text, self.size), self.y + 0.28 * self.size
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the picture from its own top at 0."""
+
+    width: float
+    height: float
+    boxes: tuple[Box, ...] = ()
+    paths: tuple[Path, ...] = ()
+    words: tuple[Words, ...] = ()
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A flow with coordinates: rows one under another, what stands above and below, and the same in words."""
+
+    title: str
+    width: float
+    rows: tuple[Row, ...]
+    head: tuple[Words, ...]
+    foot: tuple[Words, ...]
+    text: tuple[str, ...]
+    top: float = field(default=30.0)
+
+    @property
+    def height(self) -> float:
+        """The height of all rows with head and foot."""
+        return self.tops[-1] + _LEADING * len(self.foot) + _MARGIN
+
+    @property
+    def tops(self) -> tuple[float, ...]:
+        """The top of each row, and at the end the top of the foot."""
+        found = [self.top]
+        for row in self.rows:
+            found.append(found[-1] + row.height + _ROW_GAP)
+        return tuple(found)
+
+
+def text_width(text: str, size: float) -> float:
+    """Return an upper bound of the width of a text, in the unit of its size."""
+    return size * sum(0.0 if combining(c) else _ADVANCE if ord(c) < 0x370 or c in "…×·→" else _WIDE for c in text)
+
+
+def shortened(text: str, most: int = _LONGEST) -> str:
+    """Return a text of at most so many characters, cut in the middle."""
+    text = plain(text)
+    return text if len(text) <= most else f"{text[: most // 2 - 1]}…{text[-(most - most // 2) :]}"
+
+
+def runs_of(text: str) -> tuple[Run, ...]:
+    """Return a text in runs: axes inside brackets with their symbol."""
+    text = plain(text)
+    found: list[Run] = []
+    end, open_at = 0, text.find("[")
+    for match in SYMBOL.finditer(text) if open_at >= 0 else ():
+        if match.start() < open_at:
+            continue
+        found += [(text[end : match.start()], ""), (match.group(), match.group())]
+        end = match.end()
+    return tuple(run for run in (*found, (text[end:], "")) if run[0])
+
+
+# ---------------------------------------------------------------- the whole picture
+
+
+def picture(flow: Flow, sizes: Mapping[str, str], width: float = 760.0) -> Picture:
+    """Return a flow with coordinates; rows are no wider than `width` where boxes allow it.
+
+    Raises:
+        ValueError: `width` leaves no room for a box.
+    """
+    if width < 240:
+        raise ValueError(say("width={width} leaves no room for a box. Give 240 or more.", width=width))
+    rows = tuple(_rows(flow, width - 2 * _MARGIN))
+    wide = max([width, *(row.width + 2 * _MARGIN for row in rows)])
+    head = _head(flow.title, sizes, wide)
+    foot = _foot(flow)
+    rows = tuple(_shifted(row, _MARGIN) for row in rows)
+    top = head[-1].y + 12
+    lines = [Words(_MARGIN, 0.0, ((line, ""),), SMALL, role="note") for text in foot for line in _wrapped(text, wide)]
+    return Picture(plain(flow.title), wide, rows, tuple(head), tuple(lines), tuple(flow.text()), top)
+
+
+def _head(title: str, sizes: Mapping[str, str], width: float) -> list[Words]:
+    """Return the title, and the sizes in use in as many lines as they need."""
+    room = int((width - 2 * _MARGIN) / (TITLE * _ADVANCE))
+    found = [Words(_MARGIN, 22.0, ((shortened(title, room), ""),), TITLE, True, "title")]
+    x, y = _MARGIN, 22.0 + _LEADING
+    for name, size in sizes.items():
+        runs: tuple[Run, ...] = (*runs_of(f"[{name}")[1:], (f" = {size}", ""))
+        word = Words(x, y, runs, SIZE, role="note")
+        if word.bounds[2] > width - _MARGIN and x > _MARGIN:
+            x, y = _MARGIN, y + _LEADING
+            word = replace(word, x=x, y=y)
+        found.append(word)
+        x = word.bounds[2] + 14
+    return found
+
+
+def _foot(flow: Flow) -> list[str]:
+    if flow.empty:
+        return [flow.empty]
+    found = []
+    if flow.residual:
+        found.append(say("Thick line: the residual stream. +: what a branch computed from it is added to it."))
+    if any(node.kind == "box" for node in flow.nodes):
+        found.append(say("Box with a solid edge: a module. Dashed: a line of code. Not shown: weights."))
+    return found
+
+
+def _wrapped(text: str, width: float, size: float = SMALL) -> list[str]:
+    """Return a text in lines that fit."""
+    lines = [""]
+    for word in text.split():
+        line = f"{lines[-1]} {word}".strip()
+        if text_width(line, size) > width - 2 * _MARGIN and lines[-1]:
+            lines.append(word)
+        else:
+            lines[-1] = line
+    return lines
+
+
+def _shifted(row: Row, x: float) -> Row:
+    def words(found: Iterable[Words]) -> tuple[Words, ...]:
+        return tuple(replace(one, x=one.x + x) for one in found)
+
+    boxes = tuple(replace(box, x=box.x + x, words=words(box.words)) for box in row.boxes)
+    paths = tuple(replace(path, points=tuple((px + x, py) for px, py in path.points)) for path in row.paths)
+    return replace(row, boxes=boxes, paths=paths, words=words(row.words))
+
+
+# ---------------------------------------------------------------- columns, rows
+
+
+def _columns(flow: Flow) -> list[list[list[Node]]]:
+    """Return the columns of each stream: a box stands right of all it reads, a block right of what ran before it."""
+    starts = {*flow.starts}
+    parts: list[list[Node]] = [[]]
+    for node in flow.nodes:
+        if node.kind == "input":
+            continue
+        if node.key in starts:
+            parts.append([])
+        parts[-1].append(node)
+    part_of = {node.key: i for i, part in enumerate(parts) for node in part}
+    feeds: dict[int, list[int]] = {}
+    into: dict[int, list[int]] = {}
+    for net in flow.nets:
+        feeds.setdefault(net.source, []).extend(net.sinks)
+        for sink in net.sinks:
+            into.setdefault(sink, []).append(net.source)
+    for node in flow.nodes:
+        if node.kind == "output":  # an end stands with what it ends
+            parts[part_of[node.key]].remove(node)
+            part_of[node.key] = part_of[into[node.key][0]]
+            parts[part_of[node.key]].append(node)
+    for node in flow.nodes:
+        if node.kind == "input":
+            first = min((part_of[sink] for sink in feeds.get(node.key, [])), default=0)
+            parts[first].insert(0, node)
+            part_of[node.key] = first
+    return [_layered(part, into, feeds) for part in parts if part]
+
+
+def _layered(part: Sequence[Node], into: Mapping[int, list[int]], feeds: Mapping[int, list[int]]) -> list[list[Node]]:
+    at: dict[int, int] = {}
+    floor, frame, top = 0, None, -1
+    for node in part:
+        if node.kind in ("input", "output"):
+            continue
+        if frame is not None and node.frame != frame:
+            floor = top + 1
+        frame = node.frame
+        at[node.key] = max([floor, *(at[k] + 1 for k in into.get(node.key, []) if k in at)])
+        top = max(top, at[node.key])
+    for node in reversed(part):  # what reads nothing here stands just before its first reader
+        readers = [at[k] for k in feeds.get(node.key, []) if k in at]
+        if node.kind == "input":
+            at[node.key] = min(readers, default=0) - 1
+        elif node.kind == "output":
+            at[node.key] = max((at[k] for k in into.get(node.key, []) if k in at), default=top) + 1
+        elif readers and not any(k in at and k >= 0 for k in into.get(node.key, [])) and not node.frame:
+            at[node.key] = max(at[node.key], min(readers) - 1)
+    low = min(at.values(), default=0)
+    columns: list[list[Node]] = [[] for _ in range(max(at.values(), default=low) - low + 1)]
+    for node in part:
+        columns[at[node.key] - low].append(node)
+    return [column for column in columns if column]
+
+
+def _rows(flow: Flow, width: float) -> list[Row]:
+    """Break the columns of each stream into rows that fit."""
+    found: list[Row] = []
+    marks: dict[tuple[int, str], str] = {}
+    place: dict[int, int] = {}
+    cuts: list[list[list[Node]]] = []
+    for columns in _columns(flow):
+        start = 0
+        while start < len(columns):
+            stop, best = start + 1, start + 1
+            while stop <= len(columns):
+                row = _row(flow, columns[start:stop], None, {})
+                if row.width > width and stop > start + 1:
+                    break
+                best, stop = stop, stop + 1
+            best = _good_end(columns, start, best)
+            cuts.append(columns[start:best])
+            start = best
+    for i, cut in enumerate(cuts):
+        place.update({node.key: i for column in cut for node in column})
+    for net in flow.nets:
+        rows = {place[net.source], *(place[sink] for sink in net.sinks)}
+        if len(rows) > 1:
+            marks[net.source, net.name] = _letter(len(marks))
+    for i, cut in enumerate(cuts):
+        found.append(_row(flow, cut, (i, place), marks))
+    return found
+
+
+def _letter(n: int) -> str:
+    return chr(ord("a") + n) if n < 26 else f"{_letter(n // 26 - 1)}{chr(ord('a') + n % 26)}"
+
+
+def _good_end(columns: Sequence[Sequence[Node]], start: int, stop: int) -> int:
+    """Return where to break a row: after a residual addition or a block, where one ends late enough in the row."""
+    if stop == len(columns):
+        return stop
+    for end in range(stop, start + (stop - start) // 2, -1):
+        last, after = columns[end - 1], columns[end]
+        if any(n.kind == "add" for n in last) or {n.frame for n in last} != {n.frame for n in after}:
+            return end
+    return stop
+
+
+# ---------------------------------------------------------------- one row
+
+
+@dataclass
+class _Seat:
+    """A node in its row: where it stands and how large it is."""
+
+    node: Node
+    column: int
+    lane: int
+    width: float
+    height: float
+    words: list[Words]
+
+
+def _row(
+    flow: Flow,
+    columns: Sequence[Sequence[Node]],
+    where: tuple[int, Mapping[int, int]] | None,
+    marks: Mapping[tuple[int, str], str],
+) -> Row:
+    """Lay one row out. `where`: number of this row, and the row of each node; None while rows are being tried."""
+    grid, nets = _with_marks(flow, columns, where, marks)
+    seats = _seated(grid, nets, flow.spine)
+    return _Router(seats, nets, len(grid), flow).row()
+
+
+def _with_marks(
+    flow: Flow,
+    columns: Sequence[Sequence[Node]],
+    where: tuple[int, Mapping[int, int]] | None,
+    marks: Mapping[tuple[int, str], str],
+) -> tuple[list[list[Node]], list[Net]]:
+    """Return the nodes and nets of one row, with ends for tensors that come from or go to another."""
+    grid = [list(column) for column in columns]
+    here = {node.key: i for i, column in enumerate(grid) for node in column}
+    key = max([n.key for n in flow.nodes], default=0) + 1
+    nets: list[Net] = []
+    comes: list[tuple[Net, Node]] = []
+    goes: list[tuple[Net, Node]] = []
+    for net in flow.nets:
+        sinks = tuple(sink for sink in net.sinks if sink in here)
+        away = len(sinks) < len(net.sinks)
+        mark = marks.get((net.source, net.name), "x")
+        if net.source in here:
+            if away:
+                end = Node(key, "to", f"→ {mark}", frame="", main=net.source)
+                key += 1
+                goes.append((net, end))
+                sinks = (*sinks, end.key)
+            if sinks:
+                nets.append(replace(net, sinks=sinks))
+        elif sinks:
+            start = Node(key, "from", f"{mark} →")
+            key += 1
+            comes.append((net, start))
+            nets.append(replace(net, source=start.key, sinks=sinks))
+    del where
+    if any(min(here[s] for s in net.sinks if s in here) == 0 for net, _ in comes):
+        grid.insert(0, [])
+        here = {k: i + 1 for k, i in here.items()}
+    for net, node in comes:
+        first = min(here[s] for s in net.sinks if s in here)
+        grid[0 if net.rail else first - 1].append(node)
+    if any(net.rail or here[net.source] == len(grid) - 1 for net, _ in goes):
+        grid.append([])
+    for net, node in goes:
+        grid[-1 if net.rail else here[net.source] + 1].append(node)
+    return grid, nets
+
+
+def _seated(grid: Sequence[Sequence[Node]], nets: Sequence[Net], spine: Iterable[int]) -> dict[int, _Seat]:
+    """Give each node a lane: the main path the first, others that of what they read where it is free."""
+    main = {*spine}
+    for net in nets:
+        ends = [node for column in grid for node in column if node.key in (net.source, *net.sinks)]
+        through = net.rail or net.source in main and any(n.key in main for n in ends if n.key != net.source)
+        main |= {n.key for n in ends if n.kind in ("from", "to") and (net.rail or through)}
+        if any(n.key in main and n.kind not in ("from", "to") for n in ends if n.key in net.sinks) and net.rail:
+            main.add(net.source)
+    into: dict[int, list[int]] = {}
+    feeds: dict[int, list[int]] = {}
+    for net in nets:
+        for sink in net.sinks:
+            into.setdefault(sink, []).append(net.source)
+            feeds.setdefault(net.source, []).append(sink)
+    seats: dict[int, _Seat] = {}
+    for i, column in enumerate(grid):
+        taken: set[int] = set()
+        for node in sorted(column, key=lambda n: n.key not in main):
+            lane = 0
+            if node.key not in main or 0 in taken:
+                above = [seats[k].lane for k in into.get(node.key, []) if k in seats and seats[k].lane > 0]
+                lane = next((n for n in above if n not in taken), 1)
+                while lane in taken:
+                    lane += 1
+            taken.add(lane)
+            seats[node.key] = _seat(node, i, lane)
+    used = sorted({seat.lane for seat in seats.values()})
+    for seat in seats.values():
+        seat.lane = used.index(seat.lane)
+    return seats
+
+
+def _seat(node: Node, column: int, lane: int) -> _Seat:
+    """Return the size of a node and its texts, from its own corner."""
+    if node.kind == "add":
+        return _Seat(node, column, lane, 26.0, 34.0, [Words(13 - _ADVANCE * 8, 23.0, (("+", ""),), 16.0, True, "title")])
+    if node.kind in ("input", "output", "from", "to"):
+        text = shortened(node.title)
+        words = Words(_PAD, 15.5, ((text, ""),), SIZE, node.kind == "input", "title")
+        return _Seat(node, column, lane, text_width(text, SIZE) + 2 * _PAD, 22.0, [words])
+    title = shortened(node.title)
+    words_ = [Words(_PAD, 17.0, ((title, ""),), TITLE, True, "title")]
+    for i, (name, label) in enumerate(node.rows):
+        runs: tuple[Run, ...] = ((shortened(name), ""),)
+        if label:
+            runs = (*runs, (" ", ""), *_cut(runs_of(label)))
+        words_.append(Words(_PAD, 32.0 + i * _LEADING, runs, SMALL, role="row"))
+    width = max(text_width(w.text, w.size) for w in words_) + 2 * _PAD
+    return _Seat(node, column, lane, width, 25.0 + _LEADING * len(node.rows), words_)
+
+
+def _cut(runs: tuple[Run, ...], most: int = 34) -> tuple[Run, ...]:
+    """Return a label that is not longer than a box should be wide."""
+    found: list[Run] = []
+    for text, symbol in runs:
+        most -= len(text)
+        if most < 0:
+            return (*found, ("…]", ""))
+        found.append((text, symbol))
+    return tuple(found)
+
+
+# ---------------------------------------------------------------- lines of one row
+
+
+@dataclass(frozen=True)
+class _Track:
+    """A horizontal stretch of a net on one lane, through the gaps from `first` to `last`."""
+
+    net: int
+    lane: int
+    first: int
+    last: int
+
+
+class _Router:
+    """Draws the lines of one row: along lanes, and in the gaps from one lane to another."""
+
+    def __init__(self, seats: dict[int, _Seat], nets: Sequence[Net], columns: int, flow: Flow) -> None:
+        self.seats, self.nets, self.columns, self.flow = seats, list(nets), columns, flow
+        self.lanes = max((seat.lane for seat in seats.values()), default=-1) + 1
+        self.tracks = self._tracks()
+        self.slots = self._slots()
+        self._measure()
+
+    # ------------------------------------------------------------ which lane a line runs on
+
+    def _tracks(self) -> list[_Track]:
+        taken = {(seat.lane, seat.column) for seat in self.seats.values()}
+        found: list[_Track] = []
+        self.trunks: dict[int, int] = {}
+        order = sorted(range(len(self.nets)), key=lambda i: not self.nets[i].rail)
+        for i in order:
+            net = self.nets[i]
+            source = self.seats[net.source]
+            sinks = [self.seats[key] for key in net.sinks]
+            far = max(sinks, key=lambda s: s.column)
+            trunk = source.lane
+            if far.column > source.column + 1:
+                between = range(source.column + 1, far.column)
+                choices = [source.lane, far.lane, *range(1, self.lanes)]
+                free = [lane for lane in choices if not any((lane, c) in taken for c in between)]
+                if free:
+                    trunk = free[0]
+                else:
+                    trunk, self.lanes = self.lanes, self.lanes + 1
+            self.trunks[i] = trunk
+            gaps: dict[int, set[int]] = {trunk: {*range(source.column, far.column)}}
+            gaps.setdefault(source.lane, set()).add(source.column)
+            for sink in sinks:
+                gaps.setdefault(sink.lane, set()).add(sink.column - 1)
+            for lane, gap in gaps.items():
+                found += [_Track(i, lane, first, last) for first, last in _stretches(gap)]
+        return found
+
+    def _slots(self) -> dict[_Track, int]:
+        """Give tracks of one lane that meet in a gap different heights; the residual stream the middle."""
+        found: dict[_Track, int] = {}
+        for lane in range(self.lanes):
+            here = sorted(
+                (t for t in self.tracks if t.lane == lane),
+                key=lambda t: (not self.nets[t.net].rail, t.first - t.last, t.first, t.net),
+            )
+            for track in here:
+                near = {found[t] for t in here if t in found and t.first <= track.last and track.first <= t.last}
+                n = 0
+                while n in near:
+                    n = -n if n > 0 else 1 - n
+                found[track] = n
+        return found
+
+    # ------------------------------------------------------------ sizes
+
+    def _measure(self) -> None:
+        half: list[float] = [0.0] * self.lanes
+        for track, slot in self.slots.items():
+            half[track.lane] = max(half[track.lane], abs(slot) * _PITCH + _LEADING)
+            for seat in self.seats.values():
+                ends = seat.lane == track.lane and seat.column in (track.first, track.last + 1)
+                if ends and seat.node.key in (self.nets[track.net].source, *self.nets[track.net].sinks):
+                    seat.height = max(seat.height, 2 * abs(slot) * _PITCH + 14)
+        for seat in self.seats.values():
+            half[seat.lane] = max(half[seat.lane], seat.height / 2)
+        self.middle: list[float] = []
+        y = 0.0
+        for size in half:
+            self.middle.append(y + size)
+            y += 2 * size + _LANE_GAP
+        self.height = y - _LANE_GAP if half else 0.0
+        self.labels = self._labels()
+        self.rising = [self._rising(gap) for gap in range(self.columns)]
+        self.left: list[float] = []
+        self.right: list[float] = []
+        self.text_end: list[float] = []
+        x = 0.0
+        for column in range(self.columns):
+            width = max((s.width for s in self.seats.values() if s.column == column), default=0.0)
+            self.left.append(x)
+            self.right.append(x + width)
+            wide = max((text_width(t, SIZE) for n, t in self.labels.items() if self._gap(n) == column), default=0.0)
+            self.text_end.append(x + width + (wide + 10 if wide else 4))
+            x = self.text_end[-1] + _STEP * len(self.rising[column]) + _ARROW
+        self.width = self.right[-1] if self.right else 0.0
+
+    def _gap(self, net: int) -> int:
+        return self.seats[self.nets[net].source].column
+
+    def _labels(self) -> dict[int, str]:
+        """Return the text of each line; along the stream it is said again only where it changes or a row begins."""
+        found: dict[int, str] = {}
+        for i, net in enumerate(self.nets):
+            source = self.seats[net.source].node
+            before = [n for n in self.nets if n.rail and source.key in n.sinks]
+            told = source.kind == "add" and any(n.name == net.name for n in before)
+            if not told:
+                found[i] = shortened(net.name, 44)
+        return found
+
+    def _rising(self, gap: int) -> list[int]:
+        """Return the nets that change height in a gap, in the order of their places there."""
+        nets = dict.fromkeys(t.net for t in self.tracks if t.first <= gap <= t.last)
+        rising = [net for net in nets if len(self._heights(net, gap)) > 1]
+        return sorted(rising, key=lambda net: (max(self._heights(net, gap)), net))
+
+    def _heights(self, net: int, gap: int) -> list[float]:
+        return sorted({self._y(t) for t in self.tracks if t.net == net and t.first <= gap <= t.last})
+
+    def _y(self, track: _Track) -> float:
+        return self.middle[track.lane] + self.slots[track] * _PITCH
+
+    def _x(self, net: int, gap: int) -> float:
+        return self.text_end[gap] + _STEP * (self.rising[gap].index(net) + 0.5)
+
+    # ------------------------------------------------------------ drawing
+
+    def row(self) -> Row:
+        """Return the row, with the names of its frames above."""
+        paths: list[Path] = []
+        boxes = [self._box(seat) for seat in self.seats.values()]
+        words = [self._label(net, text) for net, text in self.labels.items()]
+        for track in self.tracks:
+            paths.append(self._along(track))
+        for gap, rising in enumerate(self.rising):
+            for net in rising:
+                paths.append(self._across(net, gap))
+                boxes += self._dots(net, gap)
+        frames, titles, room = self._frames()
+        row = Row(self.width, self.height, tuple(boxes), tuple(paths), tuple(words))
+        row = _lowered(row, room)
+        wide = max([self.width, *(t.bounds[2] for t in titles)])
+        return replace(row, width=wide, height=row.height + room, paths=(*row.paths, *frames), words=(*row.words, *titles))
+
+    def _box(self, seat: _Seat) -> Box:
+        x = self.left[seat.column] + (self.right[seat.column] - self.left[seat.column] - seat.width) / 2
+        y = self.middle[seat.lane] - seat.height / 2
+        natural = max((w.y for w in seat.words), default=0.0)
+        down = 0.0 if seat.node.rows else max(0.0, seat.height / 2 - natural + (5.5 if seat.node.kind == "add" else 4.0))
+        if seat.node.kind in ("box", "step") and not seat.node.rows:
+            down = max(0.0, seat.height / 2 + 4 - natural)
+        words = tuple(replace(w, x=w.x + x, y=w.y + y + down) for w in seat.words)
+        return Box(seat.node.kind, x, y, seat.width, seat.height, _tip(seat.node), words)
+
+    def _edge(self, seat: _Seat, side: int) -> float:
+        box_left = self.left[seat.column] + (self.right[seat.column] - self.left[seat.column] - seat.width) / 2
+        return box_left + (seat.width if side else 0.0)
+
+    def _along(self, track: _Track) -> Path:
+        net = self.nets[track.net]
+        source = self.seats[net.source]
+        y = self._y(track)
+        starts = source.lane == track.lane and source.column == track.first
+        sink = next(
+            (s for s in map(self.seats.__getitem__, net.sinks) if (s.lane, s.column) == (track.lane, track.last + 1)), None
+        )
+        x1 = self._edge(source, 1) if starts else self._x(track.net, track.first)
+        x2 = self._edge(sink, 0) if sink else self._x(track.net, track.last)
+        return Path("rail" if net.rail else "net", ((x1, y), (x2, y)), sink is not None)
+
+    def _across(self, net: int, gap: int) -> Path:
+        heights = self._heights(net, gap)
+        x = self._x(net, gap)
+        rail = self.nets[net].rail and all(self._is_rail_end(net, gap, y) for y in (heights[0], heights[-1]))
+        return Path("rail" if rail else "net", ((x, heights[0]), (x, heights[-1])))
+
+    def _is_rail_end(self, net: int, gap: int, y: float) -> bool:
+        return any(t.net == net and t.first <= gap <= t.last and self._y(t) == y and t.lane == 0 for t in self.tracks)
+
+    def _dots(self, net: int, gap: int) -> list[Box]:
+        """Return a dot wherever three or four arms of one line meet."""
+        x, heights = self._x(net, gap), self._heights(net, gap)
+        found = []
+        for y in heights:
+            arms = (y > heights[0]) + (y < heights[-1])
+            for t in self.tracks:
+                if t.net == net and t.first <= gap <= t.last and self._y(t) == y:
+                    (x1, _), (x2, _) = self._along(t).points
+                    arms += (x1 < x) + (x2 > x)
+            if arms > 2:
+                found.append(Box("dot", x - 3, y - 3, 6, 6))
+        return found
+
+    def _label(self, net: int, text: str) -> Words:
+        source = self.seats[self.nets[net].source]
+        track = next(t for t in self.tracks if t.net == net and t.lane == source.lane and t.first <= source.column <= t.last)
+        return Words(self.right[source.column] + 4, self._y(track) - 4, runs_of(text), SIZE)
+
+    def _frames(self) -> tuple[list[Path], list[Words], float]:
+        """Return a bracket over the columns of each block, with its name, and the room that they take above."""
+        spans: dict[str, list[int]] = {}
+        for seat in self.seats.values():
+            if seat.node.frame:
+                spans.setdefault(seat.node.frame, []).append(seat.column)
+        paths: list[Path] = []
+        titles: list[Words] = []
+        ends: list[float] = []
+        placed: list[tuple[float, float, int, str]] = []
+        room = int((max(self.width, 300.0)) / (SIZE * _ADVANCE))
+        for frame, columns in sorted(spans.items(), key=lambda item: min(item[1])):
+            x1, x2 = self.left[min(columns)] - 4, self.right[max(columns)] + 4
+            text = shortened(self.flow.notes.get(frame) or frame, room)
+            start = max(0.0, min(x1, self.width - text_width(text, SIZE)))
+            level = next((n for n, end in enumerate(ends) if end < min(start, x1) - 8), len(ends))
+            ends[level : level + 1] = [max(x2, start + text_width(text, SIZE))]
+            placed.append((x1, x2, level, text))
+        height = 26.0 * len(ends)
+        for x1, x2, level, text in placed:
+            y = 26.0 * (len(ends) - level) - 6
+            start = max(0.0, min(x1, self.width - text_width(text, SIZE)))
+            paths.append(Path("frame", ((x1, y + 5), (x1, y), (x2, y), (x2, y + 5))))
+            titles.append(Words(start, y - 4, ((text, ""),), SIZE, True, "title"))
+        return paths, titles, height
+
+
+def _tip(node: Node) -> str:
+    if node.kind not in ("box", "step"):
+        return ""
+    places = list(dict.fromkeys(op.source.place for op in node.ops if op.source))
+    return ": ".join(filter(None, (node.path, ", ".join(places[:3]))))
+
+
+def _lowered(row: Row, y: float) -> Row:
+    def words(found: Iterable[Words]) -> tuple[Words, ...]:
+        return tuple(replace(one, y=one.y + y) for one in found)
+
+    boxes = tuple(replace(box, y=box.y + y, words=words(box.words)) for box in row.boxes)
+    paths = tuple(replace(path, points=tuple((px, py + y) for px, py in path.points)) for path in row.paths)
+    return replace(row, boxes=boxes, paths=paths, words=words(row.words))
+
+
+def _stretches(gaps: Iterable[int]) -> list[tuple[int, int]]:
+    """Return whole numbers as stretches: 1, 2, 4 -> (1, 2), (4, 4)."""
+    found: list[tuple[int, int]] = []
+    for gap in sorted(gaps):
+        if found and found[-1][1] == gap - 1:
+            found[-1] = (found[-1][0], gap)
+        else:
+            found.append((gap, gap))
+    return found
