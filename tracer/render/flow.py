@@ -4,7 +4,7 @@ Nothing is drawn here. What is joined to what is read from the tensors' numbers 
 one where one operand was computed from the other, with a product on the way, and both have one shape.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Literal
@@ -44,6 +44,8 @@ class Net:
     sinks: tuple[int, ...]
     info: TensorInfo
     rail: bool = False
+    tensor: int = 0
+    """the tensor's number; equal blocks share one"""
 
     @property
     def name(self) -> str:
@@ -354,8 +356,8 @@ class _Reader:
         if self.frames[op.index]:
             return self.frames[op.index]
         path = owner(op) if op.source else op.module
-        block = block_of(op.module, self.module)
-        return block if block in self.open or (block and path.startswith(block)) else ""
+        block = block_of(path, self.module)
+        return block if block in self.open else ""
 
     # ------------------------------------------------------------ 6: the flow
 
@@ -367,7 +369,10 @@ class _Reader:
         groups = self._groups(by_line=True)
         if len(groups) > _MOST_NODES:
             groups = self._groups(by_line=False)
-        nodes, nets = self._joined([g for g in groups if not all(op.memory == "same" for op in g.ops)])
+        groups = [g for g in groups if not all(op.memory == "same" for op in g.ops)]
+        if not groups and self.sheet.failed is None:
+            return Flow(title, empty=say("Each operation returned its input as it was."))
+        nodes, nets = self._joined(groups)
         nodes, nets, more = _loops(nodes, nets)
         nodes, nets = _without_dead_ends(nodes, nets, self._kept(nodes))
         nodes, nets = self._with_ends(nodes, nets)
@@ -436,7 +441,7 @@ class _Reader:
                 rails.add(out)
         nodes = [replace(node, main=self._main(node, place, node_of)) for node in nodes]
         inputs = [Node(-1 - i, "input", _input_name(info)) for i, info in pills.items()]
-        nets = [Net(n[0], tuple(sinks), infos[n], n in rails) for n, sinks in ends.items()]
+        nets = [Net(n[0], tuple(sinks), infos[n], n in rails, n[1]) for n, sinks in ends.items()]
         return [*inputs, *nodes], nets
 
     def _main(self, node: Node, place: Mapping[int, int], node_of: Mapping[int, int]) -> int | None:
@@ -521,7 +526,7 @@ class _Reader:
                     net = nets[used[i]]
                     nets[used[i]] = replace(net, sinks=(*net.sinks, key))
                 else:
-                    nets.append(Net(node.key, (key,), made[i]))
+                    nets.append(Net(node.key, (key,), made[i], tensor=i))
                 out.append(end)
                 key += 1
         return [*nodes, *out], [net for net in nets if net.sinks]
@@ -581,9 +586,8 @@ def _loops(nodes: list[Node], nets: list[Net]) -> tuple[list[Node], list[Net], d
             continue
         shown = nodes[at : at + period]
         carried = _carried(nodes[at + period : at + 2 * period], {n.key for n in shown}, nets)
-        frame = f"{shown[0].frame or shown[0].path or shown[0].title} x {count}"
-        again = say(", each going on with what the one before gave") if carried else ""
-        notes[frame] = say_count("ran {n} time", "ran {n} times", count) + again
+        frame = say("{what} … {n} times", what=shown[0].title, n=count)
+        notes[frame] = frame + (say(", each going on with what the one before gave") if carried else "")
         frames.update({n.key: frame for n in shown})
         for i in range(period, period * count):
             into[nodes[at + i].key] = nodes[at + i % period].key
@@ -596,16 +600,18 @@ def _loops(nodes: list[Node], nets: list[Net]) -> tuple[list[Node], list[Net], d
         if n.key not in into
     ]
     order = {n.key: i for i, n in enumerate(kept)}
-    merged: dict[tuple[int, str], Net] = {}
+    merged: dict[tuple[int, int], Net] = {}
+    names = {(net.source, net.name): net.tensor for net in reversed(nets)}
     for net in nets:
         source = into.get(net.source, net.source)
         hidden = net.source in into
         sinks = [s for s in net.sinks if s not in into] if not hidden else [into.get(s, s) for s in net.sinks]
         sinks = [s for s in sinks if order[s] > order[source] and not (hidden and s in frames)]
-        out = merged.get((source, net.name))
+        tensor = names.get((source, net.name), net.tensor) if hidden else net.tensor
+        out = merged.get((source, tensor))
         known = (*(out.sinks if out else ()),)
-        merged[source, net.name] = replace(
-            out or net, source=source, sinks=(*known, *(s for s in dict.fromkeys(sinks) if s not in known))
+        merged[source, tensor] = replace(
+            out or net, source=source, tensor=tensor, sinks=(*known, *(s for s in dict.fromkeys(sinks) if s not in known))
         )
     return kept, [net for net in merged.values() if net.sinks or net.rail], notes
 
@@ -678,13 +684,13 @@ def _streams(nodes: Sequence[Node], nets: Sequence[Net]) -> tuple[set[int], list
     if not apart:
         spans = [(0, 0, paths[0])]
     spine = {key for span in spans for key in span[2]}
-    for _, last, path in spans:
-        del last
-        spine |= _after(path[0], nets, order, spine)
+    ends = [*(first for first, _, _ in spans[1:]), len(nodes)]
+    for (_, _, path), end in zip(spans, ends, strict=True):
+        spine |= _after(path[0], nets, order, {n.key for n in nodes[end:]} | spine)
     return spine, [nodes[first].key for first, _, _ in spans[1:]]
 
 
-def _after(key: int, nets: Sequence[Net], order: Mapping[int, int], stop: Iterable[int] = ()) -> set[int]:
+def _after(key: int, nets: Sequence[Net], order: Mapping[int, int], stop: Collection[int] = ()) -> set[int]:
     """Return what follows the end of a stream: from box to box while each has one that reads it first."""
     found: set[int] = set()
     while True:

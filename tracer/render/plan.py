@@ -5,7 +5,8 @@ reserved from an upper bound of the width of each text, so that no label can tou
 stands in the gap after its box, where nothing else runs on its height; lines that change height do so right of it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 from unicodedata import combining
@@ -131,16 +132,16 @@ def shortened(text: str, most: int = _LONGEST) -> str:
 
 
 def runs_of(text: str) -> tuple[Run, ...]:
-    """Return a text in runs: axes inside brackets with their symbol."""
-    text = plain(text)
+    """Return a text in runs: axes inside brackets with their symbol; `T of q` names one axis."""
     found: list[Run] = []
-    end, open_at = 0, text.find("[")
-    for match in SYMBOL.finditer(text) if open_at >= 0 else ():
-        if match.start() < open_at:
-            continue
-        found += [(text[end : match.start()], ""), (match.group(), match.group())]
-        end = match.end()
-    return tuple(run for run in (*found, (text[end:], "")) if run[0])
+    for i, piece in enumerate(re.split(r"(\[[^\[\]]*\])", plain(text))):
+        end = 0
+        for match in SYMBOL.finditer(piece) if i % 2 else ():
+            if match.group() != "of" and not piece[: match.start()].endswith(" of "):
+                found += [(piece[end : match.start()], ""), (match.group(), match.group())]
+                end = match.end()
+        found.append((piece[end:], ""))
+    return tuple(run for run in found if run[0])
 
 
 # ---------------------------------------------------------------- the whole picture
@@ -170,7 +171,7 @@ def _head(title: str, sizes: Mapping[str, str], width: float) -> list[Words]:
     found = [Words(_MARGIN, 22.0, ((shortened(title, room), ""),), TITLE, True, "title")]
     x, y = _MARGIN, 22.0 + _LEADING
     for name, size in sizes.items():
-        runs: tuple[Run, ...] = (*runs_of(f"[{name}")[1:], (f" = {size}", ""))
+        runs: tuple[Run, ...] = (*runs_of(f"[{name}]")[1:-1], (f" = {size}", ""))
         word = Words(x, y, runs, SIZE, role="note")
         if word.bounds[2] > width - _MARGIN and x > _MARGIN:
             x, y = _MARGIN, y + _LEADING
@@ -274,7 +275,8 @@ def _layered(part: Sequence[Node], into: Mapping[int, list[int]], feeds: Mapping
 def _rows(flow: Flow, width: float) -> list[Row]:
     """Break the columns of each stream into rows that fit."""
     found: list[Row] = []
-    marks: dict[tuple[int, str], str] = {}
+    told: set[str] = set()
+    marks: dict[tuple[int, int], str] = {}
     place: dict[int, int] = {}
     cuts: list[list[list[Node]]] = []
     for columns in _columns(flow):
@@ -282,11 +284,11 @@ def _rows(flow: Flow, width: float) -> list[Row]:
         while start < len(columns):
             stop, best = start + 1, start + 1
             while stop <= len(columns):
-                row = _row(flow, columns[start:stop], None, {})
+                row = _row(flow, columns[start:stop], {}, set(), {})
                 if row.width > width and stop > start + 1:
                     break
                 best, stop = stop, stop + 1
-            best = _good_end(columns, start, best)
+            best = _good_end(flow.nets, columns, start, best)
             cuts.append(columns[start:best])
             start = best
     for i, cut in enumerate(cuts):
@@ -294,9 +296,10 @@ def _rows(flow: Flow, width: float) -> list[Row]:
     for net in flow.nets:
         rows = {place[net.source], *(place[sink] for sink in net.sinks)}
         if len(rows) > 1:
-            marks[net.source, net.name] = _letter(len(marks))
-    for i, cut in enumerate(cuts):
-        found.append(_row(flow, cut, (i, place), marks))
+            marks[net.source, net.tensor] = _letter(len(marks))
+    for cut in cuts:
+        found.append(_row(flow, cut, marks, told, place))
+        told |= {node.frame for column in cut for node in column}
     return found
 
 
@@ -304,15 +307,23 @@ def _letter(n: int) -> str:
     return chr(ord("a") + n) if n < 26 else f"{_letter(n // 26 - 1)}{chr(ord('a') + n % 26)}"
 
 
-def _good_end(columns: Sequence[Sequence[Node]], start: int, stop: int) -> int:
-    """Return where to break a row: after a residual addition or a block, where one ends late enough in the row."""
+def _good_end(nets: Sequence[Net], columns: Sequence[Sequence[Node]], start: int, stop: int) -> int:
+    """Return where to break a row that has to end: where few tensors cross, late in the row."""
     if stop == len(columns):
         return stop
-    for end in range(stop, start + (stop - start) // 2, -1):
-        last, after = columns[end - 1], columns[end]
-        if any(n.kind == "add" for n in last) or {n.frame for n in last} != {n.frame for n in after}:
-            return end
-    return stop
+    at = {node.key: i for i, column in enumerate(columns) for node in column}
+
+    def crossing(end: int) -> int:
+        return sum(
+            at.get(net.source, end) < end and any(at.get(sink, -1) >= end for sink in net.sinks) for net in nets
+        )
+
+    ends = range(stop, start + (stop - start) // 2, -1)
+    return min(ends, key=lambda end: crossing(end) + 0.4 * (stop - end) + _cuts_frame(columns[end - 1], columns[end]))
+
+
+def _cuts_frame(one: Sequence[Node], two: Sequence[Node]) -> bool:
+    return bool({node.frame for node in one} & {node.frame for node in two} - {""})
 
 
 # ---------------------------------------------------------------- one row
@@ -333,74 +344,73 @@ class _Seat:
 def _row(
     flow: Flow,
     columns: Sequence[Sequence[Node]],
-    where: tuple[int, Mapping[int, int]] | None,
-    marks: Mapping[tuple[int, str], str],
+    marks: Mapping[tuple[int, int], str],
+    told: Iterable[str],
+    place: Mapping[int, int],
 ) -> Row:
-    """Lay one row out. `where`: number of this row, and the row of each node; None while rows are being tried."""
-    grid, nets = _with_marks(flow, columns, where, marks)
-    seats = _seated(grid, nets, flow.spine)
-    return _Router(seats, nets, len(grid), flow).row()
+    """Lay one row out.
+
+    `marks` are the letters of tensors that cross rows, empty while rows are being tried; `told` the frames that stand
+    above; `place` is the row of each node, where that is settled.
+    """
+    grid, nets, goes_on = _with_marks(flow, columns, marks, place)
+    names = {f: f if f in told else flow.notes.get(f, f) for f in {n.frame for column in columns for n in column} if f}
+    return _Router(_seated(grid, nets, flow.spine), nets, len(grid), names, goes_on).row()
 
 
 def _with_marks(
-    flow: Flow,
-    columns: Sequence[Sequence[Node]],
-    where: tuple[int, Mapping[int, int]] | None,
-    marks: Mapping[tuple[int, str], str],
-) -> tuple[list[list[Node]], list[Net]]:
-    """Return the nodes and nets of one row, with ends for tensors that come from or go to another."""
+    flow: Flow, columns: Sequence[Sequence[Node]], marks: Mapping[tuple[int, int], str], place: Mapping[int, int]
+) -> tuple[list[list[Node]], list[Net], dict[tuple[int, int], str]]:
+    """Return the nodes and nets of one row: what comes from another row has an end of its own, as has the stream.
+
+    The last part is what to add to the label of a tensor that goes on in another row.
+    """
     grid = [list(column) for column in columns]
     here = {node.key: i for i, column in enumerate(grid) for node in column}
     key = max([n.key for n in flow.nodes], default=0) + 1
     nets: list[Net] = []
-    comes: list[tuple[Net, Node]] = []
-    goes: list[tuple[Net, Node]] = []
+    ends: list[tuple[Node, int]] = []
+    goes_on: dict[tuple[int, int], str] = {}
     for net in flow.nets:
+        mark = marks.get((net.source, net.tensor), "x")
         sinks = tuple(sink for sink in net.sinks if sink in here)
-        away = len(sinks) < len(net.sinks)
-        mark = marks.get((net.source, net.name), "x")
         if net.source in here:
-            if away:
-                end = Node(key, "to", f"→ {mark}", frame="", main=net.source)
-                key += 1
-                goes.append((net, end))
-                sinks = (*sinks, end.key)
-            if sinks:
-                nets.append(replace(net, sinks=sinks))
+            if len(sinks) < len(net.sinks):
+                if net.rail:
+                    ends.append((Node(key, "to", f"→ {mark}", main=net.source), len(grid)))
+                    sinks, key = (*sinks, key), key + 1
+                else:
+                    goes_on[net.source, net.tensor] = f" → {mark}"
+            nets.append(replace(net, sinks=sinks))
         elif sinks:
-            start = Node(key, "from", f"{mark} →")
-            key += 1
-            comes.append((net, start))
-            nets.append(replace(net, source=start.key, sinks=sinks))
-    del where
-    if any(min(here[s] for s in net.sinks if s in here) == 0 for net, _ in comes):
+            first = min(here[sink] for sink in sinks)
+            ends.append((Node(key, "from", f"{mark} → {net.name}", main=net.source), -1 if net.rail else first - 1))
+            source, key = key, key + 1
+            if net.rail and any(place.get(sink, -1) > place[columns[0][0].key] for sink in net.sinks if place):
+                ends.append((Node(key, "to", f"→ {mark}", main=net.source), len(grid)))
+                sinks, key = (*sinks, key), key + 1
+            nets.append(replace(net, source=source, sinks=sinks))
+    if any(column == -1 for _, column in ends):
         grid.insert(0, [])
-        here = {k: i + 1 for k, i in here.items()}
-    for net, node in comes:
-        first = min(here[s] for s in net.sinks if s in here)
-        grid[0 if net.rail else first - 1].append(node)
-    if any(net.rail or here[net.source] == len(grid) - 1 for net, _ in goes):
-        grid.append([])
-    for net, node in goes:
-        grid[-1 if net.rail else here[net.source] + 1].append(node)
-    return grid, nets
+        ends = [(node, column + 1) for node, column in ends]
+    for node, column in ends:
+        grid += [[] for _ in range(column + 1 - len(grid))]
+        grid[column].append(node)
+    return grid, nets, goes_on
 
 
 def _seated(grid: Sequence[Sequence[Node]], nets: Sequence[Net], spine: Iterable[int]) -> dict[int, _Seat]:
     """Give each node a lane: the main path the first, others that of what they read where it is free."""
     main = {*spine}
+    nodes = {node.key: node for column in grid for node in column}
     for net in nets:
-        ends = [node for column in grid for node in column if node.key in (net.source, *net.sinks)]
-        through = net.rail or net.source in main and any(n.key in main for n in ends if n.key != net.source)
-        main |= {n.key for n in ends if n.kind in ("from", "to") and (net.rail or through)}
-        if any(n.key in main and n.kind not in ("from", "to") for n in ends if n.key in net.sinks) and net.rail:
+        if nodes[net.source].kind == "from" and any(_goes_on(net, nodes, sink, main) for sink in net.sinks):
             main.add(net.source)
+        main |= {sink for sink in net.sinks if nodes[sink].kind == "to"}
     into: dict[int, list[int]] = {}
-    feeds: dict[int, list[int]] = {}
     for net in nets:
         for sink in net.sinks:
             into.setdefault(sink, []).append(net.source)
-            feeds.setdefault(net.source, []).append(sink)
     seats: dict[int, _Seat] = {}
     for i, column in enumerate(grid):
         taken: set[int] = set()
@@ -417,6 +427,13 @@ def _seated(grid: Sequence[Sequence[Node]], nets: Sequence[Net], spine: Iterable
     for seat in seats.values():
         seat.lane = used.index(seat.lane)
     return seats
+
+
+def _goes_on(net: Net, nodes: Mapping[int, Node], sink: int, main: Iterable[int]) -> bool:
+    """Whether a tensor from another row is the main path's next step here."""
+    if sink not in main:
+        return False
+    return net.rail or (nodes[sink].kind != "add" and nodes[sink].main == nodes[net.source].main)
 
 
 def _seat(node: Node, column: int, lane: int) -> _Seat:
@@ -465,8 +482,8 @@ class _Track:
 class _Router:
     """Draws the lines of one row: along lanes, and in the gaps from one lane to another."""
 
-    def __init__(self, seats: dict[int, _Seat], nets: Sequence[Net], columns: int, flow: Flow) -> None:
-        self.seats, self.nets, self.columns, self.flow = seats, list(nets), columns, flow
+    def __init__(self, seats: dict[int, _Seat], nets: Sequence[Net], columns: int, frames: Mapping[str, str], goes_on: Mapping[tuple[int, int], str]) -> None:
+        self.seats, self.nets, self.columns, self.frames, self.goes_on = seats, list(nets), columns, frames, goes_on
         self.lanes = max((seat.lane for seat in seats.values()), default=-1) + 1
         self.tracks = self._tracks()
         self.slots = self._slots()
@@ -483,7 +500,7 @@ class _Router:
             net = self.nets[i]
             source = self.seats[net.source]
             sinks = [self.seats[key] for key in net.sinks]
-            far = max(sinks, key=lambda s: s.column)
+            far = max(sinks, key=lambda s: s.column, default=source)
             trunk = source.lane
             if far.column > source.column + 1:
                 between = range(source.column + 1, far.column)
@@ -499,7 +516,8 @@ class _Router:
             for sink in sinks:
                 gaps.setdefault(sink.lane, set()).add(sink.column - 1)
             for lane, gap in gaps.items():
-                found += [_Track(i, lane, first, last) for first, last in _stretches(gap)]
+                walls = {column for at, column in taken if at == lane}
+                found += [_Track(i, lane, first, last) for first, last in _stretches(gap, walls)]
         return found
 
     def _slots(self) -> dict[_Track, int]:
@@ -508,7 +526,7 @@ class _Router:
         for lane in range(self.lanes):
             here = sorted(
                 (t for t in self.tracks if t.lane == lane),
-                key=lambda t: (not self.nets[t.net].rail, t.first - t.last, t.first, t.net),
+                key=lambda t: (not self.nets[t.net].rail, not self._straight(t), t.first - t.last, t.first, t.net),
             )
             for track in here:
                 near = {found[t] for t in here if t in found and t.first <= track.last and track.first <= t.last}
@@ -516,14 +534,34 @@ class _Router:
                 while n in near:
                     n = -n if n > 0 else 1 - n
                 found[track] = n
-        return found
+        return self._in_order(found)
+
+    def _straight(self, track: _Track) -> bool:
+        """Whether a track leads from the box that gave the tensor to one that reads it."""
+        net = self.nets[track.net]
+        seats = [self.seats[key] for key in (net.source, *net.sinks)]
+        return (seats[0].lane, seats[0].column) == (track.lane, track.first) and any(
+            (seat.lane, seat.column) == (track.lane, track.last + 1) for seat in seats[1:]
+        )
+
+    def _in_order(self, slots: dict[_Track, int]) -> dict[_Track, int]:
+        """Let tensors that run side by side from one box keep their order: q, k, v."""
+        alike: dict[tuple[int, int, int], list[_Track]] = {}
+        for track in slots:
+            net = self.nets[track.net]
+            if not net.rail and self.seats[net.source].lane == track.lane:
+                alike.setdefault((net.source, track.first, track.last), []).append(track)
+        for tracks in alike.values():
+            heights = sorted(slots[t] for t in tracks)
+            slots.update(zip(sorted(tracks, key=lambda t: t.net), heights, strict=True))
+        return slots
 
     # ------------------------------------------------------------ sizes
 
     def _measure(self) -> None:
         half: list[float] = [0.0] * self.lanes
         for track, slot in self.slots.items():
-            half[track.lane] = max(half[track.lane], abs(slot) * _PITCH + _LEADING)
+            half[track.lane] = max(half[track.lane], abs(slot) * _PITCH + _LEADING + 1)
             for seat in self.seats.values():
                 ends = seat.lane == track.lane and seat.column in (track.first, track.last + 1)
                 if ends and seat.node.key in (self.nets[track.net].source, *self.nets[track.net].sinks):
@@ -549,7 +587,8 @@ class _Router:
             wide = max((text_width(t, SIZE) for n, t in self.labels.items() if self._gap(n) == column), default=0.0)
             self.text_end.append(x + width + (wide + 10 if wide else 4))
             x = self.text_end[-1] + _STEP * len(self.rising[column]) + _ARROW
-        self.width = self.right[-1] if self.right else 0.0
+        last = [n for n in self.labels if self._gap(n) == self.columns - 1]
+        self.width = self.text_end[-1] + _ARROW if last else self.right[-1] if self.right else 0.0
 
     def _gap(self, net: int) -> int:
         return self.seats[self.nets[net].source].column
@@ -560,16 +599,29 @@ class _Router:
         for i, net in enumerate(self.nets):
             source = self.seats[net.source].node
             before = [n for n in self.nets if n.rail and source.key in n.sinks]
-            told = source.kind == "add" and any(n.name == net.name for n in before)
-            if not told:
-                found[i] = shortened(net.name, 44)
+            told = source.kind == "from" or (source.kind == "add" and any(n.name == net.name for n in before))
+            known = source.title in (net.info.variable, net.name) and source.kind in ("step", "input")
+            text = "" if told else shortened(net.info.label if known else net.name, 44)
+            text += self.goes_on.get((net.source, net.tensor), "")
+            if text:
+                found[i] = text.strip()
         return found
 
     def _rising(self, gap: int) -> list[int]:
         """Return the nets that change height in a gap, in the order of their places there."""
         nets = dict.fromkeys(t.net for t in self.tracks if t.first <= gap <= t.last)
-        rising = [net for net in nets if len(self._heights(net, gap)) > 1]
-        return sorted(rising, key=lambda net: (max(self._heights(net, gap)), net))
+        return sorted((net for net in nets if len(self._heights(net, gap)) > 1), key=lambda net: self._turn(net, gap))
+
+    def _turn(self, net: int, gap: int) -> tuple[bool, float]:
+        """Sort lines so that they cross little: those that rise before those that fall, the inner ones first."""
+        heights = self._heights(net, gap)
+        tracks = [t for t in self.tracks if t.net == net and t.first <= gap <= t.last]
+        source = self.seats[self.nets[net].source]
+        start = next((self._y(t) for t in tracks if t.first < gap), None)
+        if start is None:
+            start = next(self._y(t) for t in tracks if t.lane == source.lane)
+        falls = heights[-1] - start > start - heights[0]
+        return falls, -start if falls else start
 
     def _heights(self, net: int, gap: int) -> list[float]:
         return sorted({self._y(t) for t in self.tracks if t.net == net and t.first <= gap <= t.last})
@@ -622,17 +674,16 @@ class _Router:
             (s for s in map(self.seats.__getitem__, net.sinks) if (s.lane, s.column) == (track.lane, track.last + 1)), None
         )
         x1 = self._edge(source, 1) if starts else self._x(track.net, track.first)
+        if not net.sinks:
+            return Path("net", ((x1, y), (self.text_end[track.last], y)), True)
         x2 = self._edge(sink, 0) if sink else self._x(track.net, track.last)
-        return Path("rail" if net.rail else "net", ((x1, y), (x2, y)), sink is not None)
+        rail = net.rail and track.lane == self.trunks[track.net]
+        return Path("rail" if rail else "net", ((x1, y), (x2, y)), sink is not None)
 
     def _across(self, net: int, gap: int) -> Path:
         heights = self._heights(net, gap)
         x = self._x(net, gap)
-        rail = self.nets[net].rail and all(self._is_rail_end(net, gap, y) for y in (heights[0], heights[-1]))
-        return Path("rail" if rail else "net", ((x, heights[0]), (x, heights[-1])))
-
-    def _is_rail_end(self, net: int, gap: int, y: float) -> bool:
-        return any(t.net == net and t.first <= gap <= t.last and self._y(t) == y and t.lane == 0 for t in self.tracks)
+        return Path("net", ((x, heights[0]), (x, heights[-1])))
 
     def _dots(self, net: int, gap: int) -> list[Box]:
         """Return a dot wherever three or four arms of one line meet."""
@@ -666,7 +717,7 @@ class _Router:
         room = int((max(self.width, 300.0)) / (SIZE * _ADVANCE))
         for frame, columns in sorted(spans.items(), key=lambda item: min(item[1])):
             x1, x2 = self.left[min(columns)] - 4, self.right[max(columns)] + 4
-            text = shortened(self.flow.notes.get(frame) or frame, room)
+            text = shortened(self.frames[frame], room)
             start = max(0.0, min(x1, self.width - text_width(text, SIZE)))
             level = next((n for n, end in enumerate(ends) if end < min(start, x1) - 8), len(ends))
             ends[level : level + 1] = [max(x2, start + text_width(text, SIZE))]
@@ -696,11 +747,11 @@ def _lowered(row: Row, y: float) -> Row:
     return replace(row, boxes=boxes, paths=paths, words=words(row.words))
 
 
-def _stretches(gaps: Iterable[int]) -> list[tuple[int, int]]:
-    """Return whole numbers as stretches: 1, 2, 4 -> (1, 2), (4, 4)."""
+def _stretches(gaps: Iterable[int], walls: Collection[int]) -> list[tuple[int, int]]:
+    """Return gaps as stretches, 1, 2, 4 -> (1, 2), (4, 4); a box in column 2 stands between gap 1 and gap 2."""
     found: list[tuple[int, int]] = []
     for gap in sorted(gaps):
-        if found and found[-1][1] == gap - 1:
+        if found and found[-1][1] == gap - 1 and gap not in walls:
             found[-1] = (found[-1][0], gap)
         else:
             found.append((gap, gap))
