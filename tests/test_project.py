@@ -133,7 +133,7 @@ LAYERS = (
     {"stumbles"},
     {"hooks", "recorder"},
     {"engine"},
-    {"checks", "devices", "explorer", "magic", "models"},
+    {"checks", "devices", "drawing", "explorer", "magic", "models"},
     {"classroom"},
     {"lessons"},
     {"grading"},

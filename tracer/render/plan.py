@@ -260,7 +260,7 @@ def _layered(part: Sequence[Node], into: Mapping[int, list[int]], feeds: Mapping
     for node in reversed(part):  # what reads nothing here stands just before its first reader
         readers = [at[k] for k in feeds.get(node.key, []) if k in at]
         if node.kind == "input":
-            at[node.key] = min(readers, default=0) - 1
+            at[node.key] = _before(at, part, min(readers, default=0))
         elif node.kind == "output":
             at[node.key] = max((at[k] for k in into.get(node.key, []) if k in at), default=top) + 1
         elif readers and not any(k in at and k >= 0 for k in into.get(node.key, [])) and not node.frame:
@@ -270,6 +270,17 @@ def _layered(part: Sequence[Node], into: Mapping[int, list[int]], feeds: Mapping
     for node in part:
         columns[at[node.key] - low].append(node)
     return [column for column in columns if column]
+
+
+def _before(at: dict[int, int], part: Sequence[Node], column: int) -> int:
+    """Return a column before this one for a tensor from outside; not under another block's bracket."""
+    frames = {n.key: n.frame for n in part if n.key in at}
+    own = {frames[key] for key in at if at[key] == column}
+    if all(frames[key] in own | {""} for key in at if at[key] == column - 1):
+        return column - 1
+    for key in at:
+        at[key] += at[key] >= column
+    return column
 
 
 def _rows(flow: Flow, width: float) -> list[Row]:
@@ -404,7 +415,9 @@ def _seated(grid: Sequence[Sequence[Node]], nets: Sequence[Net], spine: Iterable
     main = {*spine}
     nodes = {node.key: node for column in grid for node in column}
     for net in nets:
-        if nodes[net.source].kind == "from" and any(_goes_on(net, nodes, sink, main) for sink in net.sinks):
+        if nodes[net.source].kind == "from" and any(
+            _goes_on(net, nodes, sink, main) or nodes[sink].kind == "to" for sink in net.sinks
+        ):
             main.add(net.source)
         main |= {sink for sink in net.sinks if nodes[sink].kind == "to"}
     into: dict[int, list[int]] = {}

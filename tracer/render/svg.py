@@ -10,7 +10,7 @@ from .colours import axis_colour
 from .html import esc
 from .plan import Box, Path, Picture, Words
 
-__all__ = ["to_svg"]
+__all__ = ["Svg", "to_svg"]
 
 _FONT = "Menlo,Consolas,'DejaVu Sans Mono',ui-monospace,monospace"
 _LIGHT = {"bg": "#ffffff", "fg": "#1c1c1c", "soft": "#595959", "box": "#f3f3f3", "line": "#595959", "stop": "#8a3b00"}
@@ -25,7 +25,16 @@ _RULES = (
 )
 
 
-def to_svg(picture: Picture) -> str:
+class Svg(str):
+    """The text of a figure; a notebook shows the figure itself."""
+
+    __slots__ = ()
+
+    def _repr_svg_(self) -> str:
+        return str(self)
+
+
+def to_svg(picture: Picture) -> Svg:
     """Return the picture as one `<svg>` element."""
     words = [*picture.head, *(w for row in picture.rows for w in (*row.words, *(v for b in row.boxes for v in b.words)))]
     symbols = sorted({symbol for one in words for _, symbol in one.runs if symbol})
@@ -38,7 +47,7 @@ def to_svg(picture: Picture) -> str:
     for i, one in enumerate(picture.foot):
         parts.append(_words(one, number, picture.tops[-1] + 14 * (i + 1) - 4))
     size = f'viewBox="0 0 {_n(picture.width)} {_n(picture.height)}" width="{_n(picture.width)}"'
-    return (
+    return Svg(
         f'<svg xmlns="http://www.w3.org/2000/svg" class="st-flow" role="img" {size} '
         f'style="max-width:100%;height:auto" font-family="{_FONT}">'
         f"<title>{esc(picture.title)}</title><desc>{esc(chr(10).join(picture.text))}</desc>"
