@@ -53,26 +53,62 @@ def _letters(path: str) -> frozenset[int]:
         return frozenset()
 
 
+@cache
+def _truetype(path: str) -> bool:
+    """Whether a file's (first) font has TrueType outlines; those of PostScript's kind cannot be embedded as such."""
+    with open(path, "rb") as file:
+        tag = file.read(16)
+        if tag[:4] == b"ttcf":
+            file.seek(int.from_bytes(tag[12:16], "big"))
+            tag = file.read(4)
+    return tag[:4] != b"OTTO"
+
+
 class Fonts:
     """The fonts for a set of texts: `families` for matplotlib, and the `missing` letters that none of them has."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         wanted = {ord(c) for text in texts for c in text if not combining(c) and c.isprintable()}
         self.families = [MONO]
-        left = wanted - _letters(font_manager.findfont(MONO))
-        if left:
-            fonts = [f for f in font_manager.fontManager.ttflist if f.style == "normal" and f.weight in (400, "normal")]
+        self.truetype = True
+        """Whether PDF can embed them all as TrueType, so that their text can be searched."""
+        self._mono = _letters(font_manager.findfont(MONO))
+        left = wanted - self._mono
+        for listed in (True, False):
+            if left and not listed:
+                _add_new_fonts()
+            fonts = [f for f in font_manager.fontManager.ttflist if _usable(f)] if left else []
             fonts.sort(key=lambda font: (font.name, font.fname))
-            while left and (best := max(fonts, key=lambda f: len(left & _letters(f.fname)), default=None)):
+            while left and (best := max(fonts, key=lambda f: (len(left & _letters(f.fname)), _truetype(f.fname)), default=None)):
                 if not left & _letters(best.fname):
                     break
                 self.families.append(best.name)
+                self.truetype = self.truetype and _truetype(best.fname)
                 left -= _letters(best.fname)
         self.missing = "".join(map(chr, sorted(left)))
 
     def shown(self, text: str) -> str:
         """Return a text with the letters that no font has written as numbers: `\\ud55c`."""
         return "".join(ascii(c)[1:-1] if c in self.missing else c for c in text)
+
+    def bold(self, text: str) -> bool:
+        """Whether a text can be set in bold: fonts for other scripts are looked for in their usual weight alone."""
+        return all(ord(c) in self._mono for c in text)
+
+
+def _usable(font: font_manager.FontEntry) -> bool:
+    """Leave out slanted and bold ones, and those that have a box with a number for every letter there is."""
+    return font.style == "normal" and font.weight in (400, "normal") and "Last Resort" not in font.name
+
+
+def _add_new_fonts() -> None:
+    """Tell matplotlib of fonts that were installed since it made its list."""
+    known = {font.fname for font in font_manager.fontManager.ttflist}
+    for path in sorted({*font_manager.findSystemFonts()} - known):
+        try:
+            font_manager.fontManager.addfont(path)
+        except Exception:  # not a font that FreeType reads
+            continue
 
 
 def cells(text: str) -> int:
@@ -128,6 +164,7 @@ def write(
         text = fonts.shown(text)
         colour = axis_colour(symbol)[0] if symbol else look.get("color", _INK)
         weight = "bold" if symbol else look.get("weight", "normal")
+        weight = weight if fonts.bold(text) else "normal"
         ax.add_artist(
             Text(x, y, text, color=colour, weight=weight, fontsize=size, family=fonts.families, parse_math=False)
         )

@@ -12,6 +12,7 @@ from ..speech import N_, say, say_count
 from .colours import SYMBOL
 
 __all__ = [
+    "MEANINGS",
     "MEMORY_WORDS",
     "Chain",
     "Repeat",
@@ -371,7 +372,27 @@ def _own(info: TensorInfo, head: str) -> str:
 
 # ---------------------------------------------------------------- sizes and plain text
 
-_ORDER = {symbol: i for i, symbol in enumerate("BTSCHDGMVLEKPYXRN")}
+MEANINGS = {
+    "B": N_("batch"),
+    "T": N_("positions of the query or target"),
+    "S": N_("positions of the key or source"),
+    "C": N_("model width"),
+    "H": N_("query heads"),
+    "D": N_("head size"),
+    "G": N_("key/value heads"),
+    "M": N_("hidden width of the MLP"),
+    "V": N_("vocabulary"),
+    "L": N_("layers"),
+    "E": N_("experts"),
+    "K": N_("experts chosen for a token"),
+    "P": N_("patch edge"),
+    "Y": N_("rows of the image"),
+    "X": N_("columns of the image"),
+    "R": N_("colour channels"),
+    "N": N_("patches"),
+}
+"""What each letter of the glossary stands for, in its order."""
+_ORDER = {symbol: i for i, symbol in enumerate(MEANINGS)}
 
 
 def sizes_in_use(ops: Iterable[Op]) -> dict[str, tuple[int, ...]]:
