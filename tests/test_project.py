@@ -137,6 +137,7 @@ LAYERS = (
     {"classroom"},
     {"lessons"},
     {"grading"},
+    {"handout", "samples"},
     {"cli"},
     {"__init__", "__main__"},
 )

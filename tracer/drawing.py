@@ -79,7 +79,9 @@ class Fonts:
                 _add_new_fonts()
             fonts = [f for f in font_manager.fontManager.ttflist if _usable(f)] if left else []
             fonts.sort(key=lambda font: (font.name, font.fname))
-            while left and (best := max(fonts, key=lambda f: (len(left & _letters(f.fname)), _truetype(f.fname)), default=None)):
+            while left and (
+                best := max(fonts, key=lambda f: (len(left & _letters(f.fname)), _truetype(f.fname)), default=None)
+            ):
                 if not left & _letters(best.fname):
                     break
                 self.families.append(best.name)

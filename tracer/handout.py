@@ -192,7 +192,17 @@ def _lines(texts: Iterable[_Text], *, rule: bool = False, keep: bool = False, pa
     def draw(ax: Axes, y: float, fonts: Fonts) -> None:
         y += pad
         for text, height in zip(shown, heights, strict=True):
-            write(ax, MARGIN + text.x, y + height * 0.8, text.runs, text.size, 1.0, fonts, weight=text.weight, color=text.color)
+            write(
+                ax,
+                MARGIN + text.x,
+                y + height * 0.8,
+                text.runs,
+                text.size,
+                1.0,
+                fonts,
+                weight=text.weight,
+                color=text.color,
+            )
             y += height
 
     return _Block(sum(heights) + 2 * pad, draw, tuple(text.text for text in shown), rule, keep)
@@ -233,7 +243,8 @@ def _top(sheet: Sheet, title: str) -> list[_Block]:
 def _card(name: str, size: str) -> tuple[Run, ...]:
     """Return `H = 3   query heads`."""
     known = MEANINGS.get(name)
-    return (*runs_of(f"[{name}]")[1:-1], (f" = {size}", ""), (f"   {say(known)}" if known else "", ""))
+    meaning = f"{' ' * max(3, 10 - cells(f'{name} = {size}'))}{say(known)}" if known else ""
+    return (*runs_of(f"[{name}]")[1:-1], (f" = {size}{meaning}", ""))
 
 
 def _beside(texts: Sequence[tuple[float, tuple[Run, ...]]]) -> _Block:
@@ -246,7 +257,9 @@ def _beside(texts: Sequence[tuple[float, tuple[Run, ...]]]) -> _Block:
 
 def _flow(picture: Picture) -> list[_Block]:
     """Return the rows of the flow figure, made to fit the width of the page."""
-    scale = min(0.75, (WIDTH - 2 * MARGIN) / picture.width, *((HEIGHT - 3 * MARGIN) / (row.height + 20) for row in picture.rows))
+    scale = min(
+        0.75, (WIDTH - 2 * MARGIN) / picture.width, *((HEIGHT - 3 * MARGIN) / (row.height + 20) for row in picture.rows)
+    )
     blocks = [_heading(say("Flow"))]
 
     def block(row: Any) -> _Block:
@@ -275,13 +288,19 @@ def _table(sheet: Sheet) -> list[_Block]:
         for item in items:
             if isinstance(item, Repeat):
                 walk(item.first)
-                blocks.append(_lines([_Text(0, ((t, ""),), weight="bold") for t in wrapped(plain(item.note), _COLUMNS)], rule=True))
+                blocks.append(
+                    _lines(
+                        [_Text(0, ((t, ""),), weight="bold") for t in wrapped(plain(item.note), _COLUMNS)], rule=True
+                    )
+                )
                 module = None
                 continue
             if item.module != module:
                 module = item.module
                 name = plain(module or say("top level"))
-                blocks.append(_lines([_Text(0, ((t, ""),), _HEAD, "bold") for t in wrapped(name, 90)], rule=True, keep=True))
+                blocks.append(
+                    _lines([_Text(0, ((t, ""),), _HEAD, "bold") for t in wrapped(name, 90)], rule=True, keep=True)
+                )
             blocks.extend(_entry(item))
 
     walk(fold(lines(sheet.ops)))
@@ -304,10 +323,12 @@ def _entry(line: Line) -> list[_Block]:
     room = _COLUMNS - _SPLIT - 2
     right: list[_Text] = []
     for chain in chains(line):
-        shown = plain(chain_text(chain)) + _memory(chain)
-        indent = "  " if chain.inner else ""
+        indent, shown, memory = "  " if chain.inner else "", plain(chain_text(chain)), _memory(chain)
+        fits = cells(indent + shown + memory) <= room
+        shown, memory = (shown + memory, "") if fits else (shown, memory.strip())
         right += [_Text(shift, runs_of_line(indent + t)) for t in wrapped(shown, room - len(indent), "  ")]
         right += [_Text(shift, ((f"  {t}", ""),), color=_SOFT) for t in wrapped(_sizes(chain), room - 2)]
+        right += [_Text(shift, ((f"  {t}", ""),)) for t in wrapped(memory, room - 2) if memory]
         if label := told_apart(chain):
             right += [_Text(shift, ((f"  {t}", ""),)) for t in wrapped(say("that is {label}", label=label), room - 2)]
     count = max(len(left), len(right))

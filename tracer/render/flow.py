@@ -6,6 +6,7 @@ one where one operand was computed from the other, with a product on the way, an
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from itertools import groupby
 from typing import Literal
 
@@ -176,14 +177,11 @@ class _Reader:
         self.sheet, self.module, self.depth = sheet, module, depth
         self.scope = [op for op in sheet.ops if op.parent is None and self._inside(op.module)]
         if module and not self.scope and not (sheet.failed and self._inside(sheet.failed.module)):
-            known = sorted({op.module.split(".")[0] for op in sheet.ops if op.module})
-            raise ValueError(
-                say(
-                    "no operation ran in module={module}. Modules at the top of this trace: {known}",
-                    module=repr(module),
-                    known=", ".join(known) or "-",
-                )
-            )
+            parts = [op.module.split(".") for op in sheet.ops if op.module]
+            paths = {".".join(part[:n]): n for part in parts for n in range(1, len(part) + 1)}
+            near = get_close_matches(module, paths, n=1) or sorted(path for path, n in paths.items() if n == 1)
+            text = "no operation ran in module={module}. There are: {known}"
+            raise ValueError(say(text, module=repr(module), known=", ".join(near) or "-"))
         self.same: dict[int, int] = {}
         self.frames: dict[int, str] = {}
         self.notes: dict[str, str] = {}
@@ -611,7 +609,10 @@ def _loops(nodes: list[Node], nets: list[Net]) -> tuple[list[Node], list[Net], d
         out = merged.get((source, tensor))
         known = (*(out.sinks if out else ()),)
         merged[source, tensor] = replace(
-            out or net, source=source, tensor=tensor, sinks=(*known, *(s for s in dict.fromkeys(sinks) if s not in known))
+            out or net,
+            source=source,
+            tensor=tensor,
+            sinks=(*known, *(s for s in dict.fromkeys(sinks) if s not in known)),
         )
     return kept, [net for net in merged.values() if net.sinks or net.rail], notes
 

@@ -325,9 +325,7 @@ def _good_end(nets: Sequence[Net], columns: Sequence[Sequence[Node]], start: int
     at = {node.key: i for i, column in enumerate(columns) for node in column}
 
     def crossing(end: int) -> int:
-        return sum(
-            at.get(net.source, end) < end and any(at.get(sink, -1) >= end for sink in net.sinks) for net in nets
-        )
+        return sum(at.get(net.source, end) < end and any(at.get(sink, -1) >= end for sink in net.sinks) for net in nets)
 
     ends = range(stop, start + (stop - start) // 2, -1)
     return min(ends, key=lambda end: crossing(end) + 0.4 * (stop - end) + _cuts_frame(columns[end - 1], columns[end]))
@@ -452,7 +450,9 @@ def _goes_on(net: Net, nodes: Mapping[int, Node], sink: int, main: Iterable[int]
 def _seat(node: Node, column: int, lane: int) -> _Seat:
     """Return the size of a node and its texts, from its own corner."""
     if node.kind == "add":
-        return _Seat(node, column, lane, 26.0, 34.0, [Words(13 - _ADVANCE * 8, 23.0, (("+", ""),), 16.0, True, "title")])
+        return _Seat(
+            node, column, lane, 26.0, 34.0, [Words(13 - _ADVANCE * 8, 23.0, (("+", ""),), 16.0, True, "title")]
+        )
     if node.kind in ("input", "output", "from", "to"):
         text = shortened(node.title)
         words = Words(_PAD, 15.5, ((text, ""),), SIZE, node.kind == "input", "title")
@@ -495,7 +495,14 @@ class _Track:
 class _Router:
     """Draws the lines of one row: along lanes, and in the gaps from one lane to another."""
 
-    def __init__(self, seats: dict[int, _Seat], nets: Sequence[Net], columns: int, frames: Mapping[str, str], goes_on: Mapping[tuple[int, int], str]) -> None:
+    def __init__(
+        self,
+        seats: dict[int, _Seat],
+        nets: Sequence[Net],
+        columns: int,
+        frames: Mapping[str, str],
+        goes_on: Mapping[tuple[int, int], str],
+    ) -> None:
         self.seats, self.nets, self.columns, self.frames, self.goes_on = seats, list(nets), columns, frames, goes_on
         self.lanes = max((seat.lane for seat in seats.values()), default=-1) + 1
         self.tracks = self._tracks()
@@ -662,13 +669,17 @@ class _Router:
         row = Row(self.width, self.height, tuple(boxes), tuple(paths), tuple(words))
         row = _lowered(row, room)
         wide = max([self.width, *(t.bounds[2] for t in titles)])
-        return replace(row, width=wide, height=row.height + room, paths=(*row.paths, *frames), words=(*row.words, *titles))
+        return replace(
+            row, width=wide, height=row.height + room, paths=(*row.paths, *frames), words=(*row.words, *titles)
+        )
 
     def _box(self, seat: _Seat) -> Box:
         x = self.left[seat.column] + (self.right[seat.column] - self.left[seat.column] - seat.width) / 2
         y = self.middle[seat.lane] - seat.height / 2
         natural = max((w.y for w in seat.words), default=0.0)
-        down = 0.0 if seat.node.rows else max(0.0, seat.height / 2 - natural + (5.5 if seat.node.kind == "add" else 4.0))
+        down = (
+            0.0 if seat.node.rows else max(0.0, seat.height / 2 - natural + (5.5 if seat.node.kind == "add" else 4.0))
+        )
         if seat.node.kind in ("box", "step") and not seat.node.rows:
             down = max(0.0, seat.height / 2 + 4 - natural)
         words = tuple(replace(w, x=w.x + x, y=w.y + y + down) for w in seat.words)
@@ -684,7 +695,8 @@ class _Router:
         y = self._y(track)
         starts = source.lane == track.lane and source.column == track.first
         sink = next(
-            (s for s in map(self.seats.__getitem__, net.sinks) if (s.lane, s.column) == (track.lane, track.last + 1)), None
+            (s for s in map(self.seats.__getitem__, net.sinks) if (s.lane, s.column) == (track.lane, track.last + 1)),
+            None,
         )
         x1 = self._edge(source, 1) if starts else self._x(track.net, track.first)
         if not net.sinks:
@@ -714,7 +726,9 @@ class _Router:
 
     def _label(self, net: int, text: str) -> Words:
         source = self.seats[self.nets[net].source]
-        track = next(t for t in self.tracks if t.net == net and t.lane == source.lane and t.first <= source.column <= t.last)
+        track = next(
+            t for t in self.tracks if t.net == net and t.lane == source.lane and t.first <= source.column <= t.last
+        )
         return Words(self.right[source.column] + 4, self._y(track) - 4, runs_of(text), SIZE)
 
     def _frames(self) -> tuple[list[Path], list[Words], float]:

@@ -36,13 +36,20 @@ class Svg(str):
 
 def to_svg(picture: Picture) -> Svg:
     """Return the picture as one `<svg>` element."""
-    words = [*picture.head, *(w for row in picture.rows for w in (*row.words, *(v for b in row.boxes for v in b.words)))]
+    words = [
+        *picture.head,
+        *(w for row in picture.rows for w in (*row.words, *(v for b in row.boxes for v in b.words))),
+    ]
     symbols = sorted({symbol for one in words for _, symbol in one.runs if symbol})
     number = {symbol: i for i, symbol in enumerate(symbols)}  # names may differ in case alone, classes may not
     parts = [f'<rect class="bg" width="{_n(picture.width)}" height="{_n(picture.height)}"/>']
     parts += [_words(one, number) for one in picture.head]
     for row, top in zip(picture.rows, picture.tops, strict=False):
-        inner = [_path(path) for path in row.paths] + [_box(box, number) for box in row.boxes] + [_words(one, number) for one in row.words]
+        inner = (
+            [_path(path) for path in row.paths]
+            + [_box(box, number) for box in row.boxes]
+            + [_words(one, number) for one in row.words]
+        )
         parts.append(f'<g transform="translate(0 {_n(top)})">{"".join(inner)}</g>')
     for i, one in enumerate(picture.foot):
         parts.append(_words(one, number, picture.tops[-1] + 14 * (i + 1) - 4))
