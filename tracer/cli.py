@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )  # fmt: skip
     subparsers = parser.add_subparsers(dest="command", metavar=_("command"), required=True, parser_class=_Parser)
     for add in COMMANDS:
-        add(subparsers)
+        add(cast("Subparsers[argparse.ArgumentParser]", subparsers))
     arguments = parser.parse_args(words)
     if choices:
         arguments.choices = choices
@@ -245,7 +245,7 @@ def _sizes(text: str | None) -> dict[str, int] | None:
         return {name: int(size) for name, _equals, size in pairs if name.isidentifier() or int("")}
     except ValueError:
         raise BadInput(
-            say("--sizes {text} is not read: give letters with whole numbers, C=48,H=3.", text=text)
+            say("--sizes {given} is not read: give letters with whole numbers, C=48,H=3.", given=text)
         ) from None
 
 

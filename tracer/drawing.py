@@ -90,7 +90,7 @@ class Fonts:
         self.missing = "".join(map(chr, sorted(left)))
 
     def shown(self, text: str) -> str:
-        """Return a text with the letters that no font has written as numbers: `\\ud55c`."""
+        """Return a text with the letters that no font has written as numbers, as `ascii` does."""
         return "".join(ascii(c)[1:-1] if c in self.missing else c for c in text)
 
     def bold(self, text: str) -> bool:
@@ -147,7 +147,7 @@ def page_axes(figure: Figure, width: float, height: float) -> Axes:
 
 
 def draw_row(ax: Axes, row: Row, x: float, y: float, points: float, fonts: Fonts, scale: float = 1.0) -> None:
-    """Draw one row with its corner at (x, y); `points` are those of one unit of the picture, `scale` one unit's axes."""
+    """Draw one row from (x, y); a unit of the picture is so many `points`, and `scale` units of the axes."""
     for path in row.paths:
         _path(ax, path, x, y, points, scale)
     for box in row.boxes:
@@ -179,7 +179,10 @@ def _all_words(picture: Picture) -> list[Words]:
 
 
 def _words(ax: Axes, words: Words, x: float, y: float, points: float, fonts: Fonts, scale: float = 1.0) -> None:
-    look = {"weight": "bold" if words.bold else "normal", "color": _SOFT if words.role == "note" else _INK}
+    look: dict[str, Any] = {
+        "weight": "bold" if words.bold else "normal",
+        "color": _SOFT if words.role == "note" else _INK,
+    }
     at = x + words.x * scale, y + words.y * scale
     write(ax, *at, words.runs, words.size * points, points / scale, fonts, **look)
 

@@ -1,7 +1,7 @@
 """The printable shape sheet of one run: A4 pages as PDF, made with matplotlib alone, readable in black and white.
 
 Title and sizes, a card of the letters in use, the flow figure, then each line of code with its named shapes and their
-sizes. Long code is wrapped, never cut; letters that no installed font has are written as numbers, and the sheet says so.
+sizes. Long code is wrapped, never cut; letters that no installed font has stand as numbers, and the sheet says so.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -51,7 +51,7 @@ def mixtral(
     return _modern(B, T, H, G, D, L, V, "steps", n_expert=E, n_chosen=K)
 
 
-def _modern(B: int, T: int, H: int, G: int, D: int, L: int, V: int, how: How, **more: int) -> Made:
+def _modern(B: int, T: int, H: int, G: int, D: int, L: int, V: int, how: How, **more: Any) -> Made:
     config = GPTConfig(
         n_layer=L, n_head=H, n_kv_head=G, n_embd=H * D, vocab_size=V, block_size=T, positions="rotary",
         norm_type="rms", activation="swiglu", bias=False, how=how, **more,

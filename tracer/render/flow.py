@@ -7,7 +7,7 @@ one where one operand was computed from the other, with a product on the way, an
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Literal
 
 from ..records import Line, Op, TensorInfo
@@ -681,7 +681,7 @@ def _streams(nodes: Sequence[Node], nets: Sequence[Net]) -> tuple[set[int], list
         ran = [order[key] for key in path if by_key[key].kind != "input"]
         spans.append((min(ran), max(ran), path))
     spans.sort(key=lambda span: span[0])
-    apart = all(a[1] < b[0] for a, b in zip(spans, spans[1:], strict=False))
+    apart = all(a[1] < b[0] for a, b in pairwise(spans))
     if not apart:
         spans = [(0, 0, paths[0])]
     spine = {key for span in spans for key in span[2]}

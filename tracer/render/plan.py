@@ -278,8 +278,7 @@ def _before(at: dict[int, int], part: Sequence[Node], column: int) -> int:
     own = {frames[key] for key in at if at[key] == column}
     if all(frames[key] in own | {""} for key in at if at[key] == column - 1):
         return column - 1
-    for key in at:
-        at[key] += at[key] >= column
+    at.update({key: found + 1 for key, found in at.items() if found >= column})
     return column
 
 
