@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 from unicodedata import combining, east_asian_width
 
-from matplotlib import font_manager
+from matplotlib import font_manager, rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -36,6 +36,11 @@ class FlowFigure(Figure):
     """A matplotlib figure that a notebook shows, whether or not its backend was chosen."""
 
     svg: Svg
+
+    def draw(self, renderer: Any) -> None:
+        """Draw with letters of their true width: rounded to whole pixels, words outgrow the room that they have."""
+        with rc_context({"text.hinting": "none"}):
+            super().draw(renderer)
 
     def _repr_svg_(self) -> str:
         return str(self.svg)

@@ -182,6 +182,7 @@ class _Reader:
             near = get_close_matches(module, paths, n=1) or sorted(path for path, n in paths.items() if n == 1)
             text = "no operation ran in module={module}. There are: {known}"
             raise ValueError(say(text, module=repr(module), known=", ".join(near) or "-"))
+        self.called = {op.module for op in self.scope}
         self.same: dict[int, int] = {}
         self.frames: dict[int, str] = {}
         self.notes: dict[str, str] = {}
@@ -311,15 +312,27 @@ class _Reader:
             base = self.module.count(".") + 1 if self.module else 0
             for op in self.ops:
                 parts = op.module.split(".")
-                opened |= {".".join(parts[:n]) for n in range(base, base + self.depth)}
-            return opened
+                opened |= {".".join(parts[:n]) for n in range(base, min(base + self.depth, len(parts)))}
+            return self._without_containers(opened)
         for op in self.ops:
             if op.index in self.adds:
                 parts = op.module.split(".")
                 opened |= {".".join(parts[:n]) for n in range(1, len(parts) + 1) if op.module}
+        opened = self._without_containers(opened)
         while len(found := {self._box(op, opened) for op in self.ops}) == 1 and (only := found.pop()):
             opened.add(only)  # one box alone tells nothing
         return opened
+
+    def _without_containers(self, opened: set[str]) -> set[str]:
+        """Open what only holds modules (a ModuleDict) too: its parts are called apart, with other code between."""
+        while True:
+            parts: dict[str, list[set[str]]] = {}
+            for path, run in groupby(self.ops, key=lambda op: self._box(op, opened)):
+                parts.setdefault(path, []).append({op.module for op in run})
+            more = {p for p, runs in parts.items() if p and not self._ran(p) and any(run != runs[0] for run in runs)}
+            if not more:
+                return opened
+            opened = opened | more
 
     def _box(self, op: Op, opened: set[str]) -> str:
         """Return the module that stands as one box for an operation, or "" where it stands on its own."""
@@ -332,7 +345,7 @@ class _Reader:
         return ""
 
     def _ran(self, path: str) -> bool:
-        return any(op.module == path for op in self.scope)
+        return path in self.called
 
     # ------------------------------------------------------------ 5: boxes
 
@@ -485,8 +498,7 @@ class _Reader:
 
     def _kept(self, nodes: Sequence[Node]) -> set[int]:
         """Return the boxes whose results leave: returned, read outside the module, or the last of all."""
-        inside = {op.index for op in self.scope}
-        outer = {info.id for op in self.sheet.ops if op.index not in inside for info in op.inputs}
+        outer = {i.id for op in self.sheet.ops if op.parent is None and not self._inside(op.module) for i in op.inputs}
         wanted = {self._id(out) for op in self.scope for out in op.outputs if out.id in outer}
         returned = self.sheet.returned or frozenset()
         found = {nodes[-1].key} if nodes else set()
@@ -550,12 +562,13 @@ def _input_name(info: TensorInfo) -> str:
 
 
 def _calls(group: _Group) -> list[_Group]:
-    """Cut a box in which one module was called several times in a row."""
-    if group.kind != "box":
+    """Cut a box in which one module was called, or one line passed over, several times in a row."""
+    if group.kind == "add":
         return [group]
     signs = [(op.name, op.module, op.source, tuple(out.label for out in op.outputs)) for op in group.ops]
     for period in range(1, len(signs) // 2 + 1):
-        if len(signs) % period == 0 and signs[period:] == signs[:-period]:
+        whole = group.kind == "box" or group.ops[period - 1].variable  # a pass over a line ends in a variable
+        if whole and len(signs) % period == 0 and signs[period:] == signs[:-period]:
             return [replace(group, ops=group.ops[i : i + period]) for i in range(0, len(signs), period)]
     return [group]
 

@@ -54,10 +54,11 @@ def to_svg(picture: Picture) -> Svg:
     for i, one in enumerate(picture.foot):
         parts.append(_words(one, number, picture.tops[-1] + 14 * (i + 1) - 4))
     size = f'viewBox="0 0 {_n(picture.width)} {_n(picture.height)}" width="{_n(picture.width)}"'
+    lines = "\n".join(map(esc, picture.text))
     return Svg(
         f'<svg xmlns="http://www.w3.org/2000/svg" class="st-flow" role="img" {size} '
         f'style="max-width:100%;height:auto" font-family="{_FONT}">'
-        f"<title>{esc(picture.title)}</title><desc>{esc(chr(10).join(picture.text))}</desc>"
+        f"<title>{esc(picture.title)}</title><desc>{lines}</desc>"
         f"<style>{_style(symbols)}</style>{''.join(parts)}</svg>\n"
     )
 
