@@ -278,7 +278,7 @@ def _flow(picture: Picture) -> list[_Block]:
 
 def _table(sheet: Sheet) -> list[_Block]:
     """Return every line of code with its chains of named shapes; repeated blocks once."""
-    if not sheet.ops:
+    if not sheet.ops and sheet.failed is None:
         return []
     blocks = [_heading(say("Line by line: code, named shapes, sizes"))]
     module: str | None = None

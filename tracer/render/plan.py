@@ -264,7 +264,7 @@ def _layered(part: Sequence[Node], into: Mapping[int, list[int]], feeds: Mapping
         elif node.kind == "output":
             at[node.key] = max((at[k] for k in into.get(node.key, []) if k in at), default=top) + 1
         elif readers and not any(k in at and k >= 0 for k in into.get(node.key, [])) and not node.frame:
-            at[node.key] = max(at[node.key], min(readers) - 1)
+            at[node.key] = max(at[node.key], _outside(at, part, min(readers) - 1))
     low = min(at.values(), default=0)
     columns: list[list[Node]] = [[] for _ in range(max(at.values(), default=low) - low + 1)]
     for node in part:
@@ -272,12 +272,20 @@ def _layered(part: Sequence[Node], into: Mapping[int, list[int]], feeds: Mapping
     return [column for column in columns if column]
 
 
+def _outside(at: Mapping[int, int], part: Sequence[Node], column: int) -> int:
+    """Return this column, or the last before it that stands under no block's bracket."""
+    taken = {at[n.key] for n in part if n.key in at and n.frame}
+    while column in taken:
+        column -= 1
+    return column
+
+
 def _before(at: dict[int, int], part: Sequence[Node], column: int) -> int:
     """Return a column before this one for a tensor from outside; not under another block's bracket."""
     frames = {n.key: n.frame for n in part if n.key in at}
     own = {frames[key] for key in at if at[key] == column}
-    if all(frames[key] in own | {""} for key in at if at[key] == column - 1):
-        return column - 1
+    if own - {""} or not any(frames[key] for key in at if at[key] == column - 1):
+        return _outside(at, part, column - 1)
     at.update({key: found + 1 for key, found in at.items() if found >= column})
     return column
 
