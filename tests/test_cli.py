@@ -226,7 +226,9 @@ def test_exercises_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 # ------------------------------------------------------------------ as a program
 
 
-def test_another_command_is_added_by_a_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_command_is_added_by_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def add(subparsers: Any) -> None:
         parser = subparsers.add_parser("grade")
         parser.add_argument("folder")

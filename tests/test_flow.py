@@ -288,7 +288,9 @@ def problems(p: Picture) -> list[str]:
 
 def collinear(row: Row) -> list[tuple[float, ...]]:
     """Return stretches where two level lines run on each other: they would read as one."""
-    level = [(*p.points[0], p.points[1][0]) for p in row.paths if p.style != "frame" and p.points[0][1] == p.points[1][1]]
+    level = [
+        (*p.points[0], p.points[1][0]) for p in row.paths if p.style != "frame" and p.points[0][1] == p.points[1][1]
+    ]
     return [a for a, b in combinations(level, 2) if a[1] == b[1] and min(a[2], b[2]) - max(a[0], b[0]) > 0.5]
 
 

@@ -60,7 +60,9 @@ def test_every_line_of_code_and_every_chain_is_there(name: str) -> None:
     for left in (True, False):
         for page in pages:
             cut = MARGIN + 44 * 7.5 * drawing.ADVANCE - 1
-            texts = [(x.get_position(), x.get_text()) for x in page.findobj(Text) if (x.get_position()[0] < cut) == left]
+            texts = [
+                (x.get_position(), x.get_text()) for x in page.findobj(Text) if (x.get_position()[0] < cut) == left
+            ]
             columns += [text for (_, _), text in sorted(texts, key=lambda one: (round(one[0][1], 1), one[0][0]))]
     everything = squeezed("".join(columns))
     found = list(shown_lines(fold(lines(t._data.ops))))
@@ -80,7 +82,9 @@ def test_nothing_leaves_the_page_and_no_line_lies_on_another(name: str) -> None:
             if text.get_text().strip():
                 x, y = text.get_position()
                 wide = cells(text.get_text().rstrip()) * drawing.ADVANCE * text.get_fontsize()
-                boxes.append((x, y - 0.75 * text.get_fontsize(), x + wide, y + 0.2 * text.get_fontsize(), text.get_text()))
+                boxes.append(
+                    (x, y - 0.75 * text.get_fontsize(), x + wide, y + 0.2 * text.get_fontsize(), text.get_text())
+                )
         for x0, y0, x1, y1, text_ in boxes:
             assert x0 >= MARGIN - 0.1 and x1 <= WIDTH - MARGIN + 0.6, text_
             assert y0 >= MARGIN - 0.1 and y1 <= HEIGHT - MARGIN + 12, text_
