@@ -1,4 +1,4 @@
-"""`python -m tracer`: commands, their files and their exit status; bad input is one sentence and no traceback of ours."""
+"""`python -m tracer`: commands, their files, their exit status; bad input is one sentence, no traceback of ours."""
 
 import json
 import subprocess

@@ -4,7 +4,7 @@ Nothing is drawn here. What is joined to what is read from the tensors' numbers 
 one where one operand was computed from the other, with a product on the way, and both have one shape.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from itertools import groupby, pairwise
@@ -280,6 +280,13 @@ class _Reader:
                 return bit, bit
             return 1 << made, above[made] | 1 << made
 
+        def roots(bit: int) -> Iterator[int]:
+            """Yield a tensor and what it was before something was added: parallel branches read the stream early."""
+            yield bit
+            while bit < 1 << size and (stream := found.get(self.ops[bit.bit_length() - 1].index)) is not None:
+                bit = bits(*self.reads[bit.bit_length() - 1][stream])[0]
+                yield bit
+
         for at, op in enumerate(self.ops):
             own = [bits(made, info) for made, info in self.reads[at]]
             if op.name in ("add", "add_", "__iadd__", "__add__", "__radd__") and len(own) == 2:
@@ -287,7 +294,7 @@ class _Reader:
                 shapes = {(info.shape, info.label) for info in (*operands(op), *op.outputs[:1])}
                 if len(shapes) == 1 and op.outputs and op.outputs[0].shape:
                     for stream, one, rest in ((0, a, all_b), (1, b, all_a)):
-                        if rest & one and rest != one and self._product_between(one, rest & products, above):
+                        if any(rest & bit and self._product_between(bit, rest & products, above) for bit in roots(one)):
                             found[op.index] = stream
             above.append(0)
             for _, everything in own:
@@ -592,11 +599,11 @@ def _loops(nodes: list[Node], nets: list[Net]) -> tuple[list[Node], list[Net], d
             if count >= 3 and period * (count - 1) > best[0] * (best[1] - 1) and nodes[at].kind != "input":
                 best = (period, count)
         period, count = best
-        if not period:
-            at += 1
-            continue
         shown = nodes[at : at + period]
         carried = _carried(nodes[at + period : at + 2 * period], {n.key for n in shown}, nets)
+        if not period or (count == 3 and not carried):  # q, k, v through one helper are no loop
+            at += 1
+            continue
         frame = say("{what} … {n} times", what=shown[0].title, n=count)
         notes[frame] = frame + (say(", each going on with what the one before gave") if carried else "")
         frames.update({n.key: frame for n in shown})
