@@ -1,12 +1,14 @@
 """The flow figure: what is joined to what, where everything stands, SVG and matplotlib. No label lies on another."""
 
 import inspect
+import random
 import re
 from collections.abc import Callable, Iterator
 from itertools import combinations, pairwise
 from typing import Any
 from xml.etree import ElementTree
 
+import fuzz_names
 import hf_models
 import pytest
 import torch
@@ -222,6 +224,42 @@ def test_lines_are_the_tensors_that_boxes_read(name: str) -> None:
     for module in modules(t, 12):
         if name != "RNNSeq2Seq":  # its loop is drawn once, and it writes into its memory in place
             assert missing(t, flow(t, module)) == [], module
+
+
+def test_lines_of_random_programs() -> None:
+    for seed in range(40):
+        draw = random.Random(seed)
+        program, sizes = fuzz_names.Writer(draw.choice).program(), fuzz_names.collisions(draw.choice)
+        try:
+            t = fuzz_names.traced(fuzz_names.compiled(program), sizes)
+        except Exception as error:  # programs that do not run at these sizes end in a failed trace
+            t = error.trace  # type: ignore[attr-defined]
+        assert missing(t, flow(t)) == [], program.source
+        assert problems(shown(t)) == [], program.source
+
+
+def test_branches_that_are_added_one_after_another() -> None:
+    ln, attn, mlp = nn.LayerNorm(7), nn.Linear(7, 7), nn.Linear(7, 7)
+
+    def parallel(x: torch.Tensor) -> torch.Tensor:
+        y = ln(x)
+        return x + attn(y) + mlp(y)
+
+    f = flow(tracer.trace(parallel, torch.randn(2, 5, 7), axes=["B T C"]))
+    assert edges(f, rail=True) == [("x", "y"), ("x", "+"), ("+", "+"), ("+", "out")]
+
+
+def test_three_calls_of_one_helper_are_no_loop() -> None:
+    def heads(x: torch.Tensor) -> torch.Tensor:
+        x = x.view(2, 5, 3, 7)
+        return x.transpose(1, 2)
+
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        q, k, v = heads(q), heads(k), heads(v)
+        return (q @ k.mT) @ v
+
+    f = flow(tracer.trace(attend, *torch.randn(3, 2, 5, 21), axes=["B T C"] * 3, sizes={"C": 21, "H": 3}))
+    assert f.notes == {} and len(titles(f, "step")) > 6
 
 
 # ------------------------------------------------------------------ odd traces

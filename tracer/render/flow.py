@@ -244,8 +244,11 @@ class _Reader:
         found: list[list[tuple[int | None, TensorInfo]]] = []
         for at, op in enumerate(self.ops):
             reads: list[tuple[int | None, TensorInfo]] = []
-            for info in operands(op):
+            data = len(operands(op))
+            for i, info in enumerate(op.inputs):
                 made = maker.get(self._id(info))
+                if made is None and i >= data:
+                    continue  # a weight; one that the run made itself is data like any other
                 wrote = writer.get(info.storage) if info.storage is not None else None
                 if made is not None and wrote is not None and wrote > made:
                     made = wrote
