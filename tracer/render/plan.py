@@ -295,6 +295,7 @@ def _rows(flow: Flow, width: float) -> list[Row]:
     found: list[Row] = []
     told: set[str] = set()
     marks: dict[tuple[int, int], str] = {}
+    repeated = _repeated(flow)
     place: dict[int, int] = {}
     cuts: list[list[list[Node]]] = []
     for columns in _columns(flow):
@@ -311,14 +312,31 @@ def _rows(flow: Flow, width: float) -> list[Row]:
             start = best
     for i, cut in enumerate(cuts):
         place.update({node.key: i for column in cut for node in column})
+    cuts = _without_idle_inputs(flow, cuts, place)
     for net in flow.nets:
         rows = {place[net.source], *(place[sink] for sink in net.sinks)}
-        if len(rows) > 1:
+        if len(rows) > 1 and net.source not in repeated:
             marks[net.source, net.tensor] = _letter(len(marks))
     for cut in cuts:
         found.append(_row(flow, cut, marks, told, place))
         told |= {node.frame for column in cut for node in column}
     return found
+
+
+def _repeated(flow: Flow) -> set[int]:
+    """Return the inputs that stand anew in each row that reads them: all but one that is the residual stream."""
+    rails = {net.source for net in flow.nets if net.rail}
+    return {node.key for node in flow.nodes if node.kind == "input"} - rails
+
+
+def _without_idle_inputs(
+    flow: Flow, cuts: Sequence[Sequence[Sequence[Node]]], place: Mapping[int, int]
+) -> list[list[list[Node]]]:
+    """Leave out an input where no box of its row reads it."""
+    idle = {net.source for net in flow.nets} & _repeated(flow)
+    idle -= {n.source for n in flow.nets if any(place[sink] == place[n.source] for sink in n.sinks)}
+    kept = [[[node for node in column if node.key not in idle] for column in cut] for cut in cuts]
+    return [found for cut in kept if (found := [column for column in cut if column])]
 
 
 def _letter(n: int) -> str:
@@ -387,11 +405,12 @@ def _with_marks(
     nets: list[Net] = []
     ends: list[tuple[Node, int]] = []
     goes_on: dict[tuple[int, int], str] = {}
+    inputs = _repeated(flow)
     for net in flow.nets:
         mark = marks.get((net.source, net.tensor), "x")
         sinks = tuple(sink for sink in net.sinks if sink in here)
         if net.source in here:
-            if len(sinks) < len(net.sinks):
+            if len(sinks) < len(net.sinks) and net.source not in inputs:
                 if net.rail:
                     ends.append((Node(key, "to", f"→ {mark}", main=net.source), len(grid)))
                     sinks, key = (*sinks, key), key + 1
@@ -400,7 +419,10 @@ def _with_marks(
             nets.append(replace(net, sinks=sinks))
         elif sinks:
             first = min(here[sink] for sink in sinks)
-            ends.append((Node(key, "from", f"{mark} → {net.name}", main=net.source), -1 if net.rail else first - 1))
+            start = Node(key, "from", f"{mark} → {net.name}", main=net.source)
+            if net.source in inputs:
+                start = replace(start, kind="input", title=net.name)
+            ends.append((start, -1 if net.rail else first - 1))
             source, key = key, key + 1
             if net.rail and any(place.get(sink, -1) > place[columns[0][0].key] for sink in net.sinks if place):
                 ends.append((Node(key, "to", f"→ {mark}", main=net.source), len(grid)))
@@ -626,7 +648,8 @@ class _Router:
         for i, net in enumerate(self.nets):
             source = self.seats[net.source].node
             before = [n for n in self.nets if n.rail and source.key in n.sinks]
-            told = source.kind == "from" or (source.kind == "add" and any(n.name == net.name for n in before))
+            told = source.kind == "from" or (source.kind == "input" and source.title == net.name)
+            told = told or (source.kind == "add" and any(n.name == net.name for n in before))
             known = source.title in (net.info.variable, net.name) and source.kind in ("step", "input")
             text = "" if told else shortened(net.info.label if known else net.name, 44)
             text += self.goes_on.get((net.source, net.tensor), "")
