@@ -483,7 +483,15 @@ def test_each_axis_has_its_colours_and_its_name() -> None:
     for symbol in ("B", "T", "C", "H", "D", "M"):
         light, dark = AXIS_COLOURS[symbol]
         assert light in svg and dark in svg
-        assert re.search(rf'<tspan class="a\d+">{symbol}</tspan>', svg)
+        assert re.search(rf'<tspan class="a[0-9a-f]+">{symbol}</tspan>', svg)
+
+
+def test_figures_on_one_page_agree_on_their_colours() -> None:
+    colours: dict[str, set[str]] = {}
+    for svg in (run("Block").to_svg(), run("VisionTransformer").to_svg(), run("Mixtral").to_svg()):
+        for name, colour in re.findall(r"--(a[0-9a-f]+):(#\w+);", svg.partition("@media")[0]):
+            colours.setdefault(name, set()).add(colour)
+    assert len(colours) > 8 and all(len(found) == 1 for found in colours.values())
 
 
 def test_kinds_differ_by_more_than_colour() -> None:

@@ -100,6 +100,13 @@ def test_title_sizes_letters_and_numbers_of_pages() -> None:
     assert [rows(page)[-1] for page in pages] == [f"My GPTpage {n} of {len(pages)}" for n in range(1, len(pages) + 1)]
 
 
+def test_no_heading_stands_last_on_a_page() -> None:
+    pages = [page for name in ("GPT", "EncoderDecoder", "Llama") for page in made(run(name))]
+    headings = {"Flow", "Letters and sizes", "Line by line: code, named shapes, sizes"}
+    assert len(pages) > 8
+    assert [rows(page)[-2] for page in pages if rows(page)[-2] in headings] == []
+
+
 def test_the_flow_is_on_the_sheet() -> None:
     t = run("Block")
     everything = "".join("".join(rows(page)) for page in made(t))

@@ -6,6 +6,7 @@ sizes. Long code is wrapped, never cut; letters that no installed font has stand
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,11 @@ def _made(sheet: Sheet, picture: Picture, title: str) -> tuple[list[Figure], Fon
     leaves: list[list[tuple[float, _Block]]] = [[]]
     y, bottom = MARGIN, HEIGHT - MARGIN - 14
     for i, block in enumerate(blocks):
-        need = block.height + (blocks[i + 1].height if block.keep and i + 1 < len(blocks) else 0)
+        need = block.height
+        for before, after in pairwise(blocks[i:]):
+            if not before.keep:
+                break
+            need += after.height
         if y + need > bottom and leaves[-1]:
             leaves.append([])
             y = MARGIN
@@ -152,7 +157,7 @@ def wrapped(text: str, most: int, indent: str = "") -> list[str]:
 
     Example:
         >>> wrapped("q = self.c_attn(x).split(C)", 16, "  ")
-        ['q = ', '  self.c_attn(x)', '  .split(C)']
+        ['q = self.c_attn(', '  x).split(C)']
     """
     found: list[str] = []
     line = ""

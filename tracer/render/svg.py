@@ -4,7 +4,7 @@ Colours only help: a module has a solid edge, a line of code a dashed one, the r
 names. What is drawn, and where, comes from `plan`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from .colours import axis_colour
 from .html import esc
@@ -41,18 +41,15 @@ def to_svg(picture: Picture) -> Svg:
         *(w for row in picture.rows for w in (*row.words, *(v for b in row.boxes for v in b.words))),
     ]
     symbols = sorted({symbol for one in words for _, symbol in one.runs if symbol})
-    number = {symbol: i for i, symbol in enumerate(symbols)}  # names may differ in case alone, classes may not
     parts = [f'<rect class="bg" width="{_n(picture.width)}" height="{_n(picture.height)}"/>']
-    parts += [_words(one, number) for one in picture.head]
+    parts += [_words(one) for one in picture.head]
     for row, top in zip(picture.rows, picture.tops, strict=False):
         inner = (
-            [_path(path) for path in row.paths]
-            + [_box(box, number) for box in row.boxes]
-            + [_words(one, number) for one in row.words]
+            [_path(path) for path in row.paths] + [_box(box) for box in row.boxes] + [_words(one) for one in row.words]
         )
         parts.append(f'<g transform="translate(0 {_n(top)})">{"".join(inner)}</g>')
     for i, one in enumerate(picture.foot):
-        parts.append(_words(one, number, picture.tops[-1] + 14 * (i + 1) - 4))
+        parts.append(_words(one, picture.tops[-1] + 14 * (i + 1) - 4))
     size = f'viewBox="0 0 {_n(picture.width)} {_n(picture.height)}" width="{_n(picture.width)}"'
     lines = "\n".join(map(esc, picture.text))
     return Svg(
@@ -66,11 +63,11 @@ def to_svg(picture: Picture) -> Svg:
 def _style(symbols: Iterable[str]) -> str:
     """Return the rules: variables for light and dark, the axes in use, and how each kind of thing looks."""
     shown = list(symbols)
-    rules = _RULES + "".join(f".a{i}{{fill:var(--a{i});font-weight:bold}}" for i in range(len(shown)))
+    rules = _RULES + "".join(f".{_class(s)}{{fill:var(--{_class(s)});font-weight:bold}}" for s in shown)
     scoped = "".join(f".st-flow {rule}}}" for rule in rules.split("}") if rule).replace(",.", ",.st-flow .")
     both = []
     for theme, i in ((_LIGHT, 0), (_DARK, 1)):
-        names = {**theme, **{f"a{n}": axis_colour(s)[i] for n, s in enumerate(shown)}}
+        names = {**theme, **{_class(s): axis_colour(s)[i] for s in shown}}
         both.append("".join(f"--{k}:{v};" for k, v in names.items()))
     light, dark = both
     dark_pages = "body[data-jp-theme-light=false] .st-flow,body.vscode-dark .st-flow,html[theme=dark] .st-flow"
@@ -81,11 +78,16 @@ def _style(symbols: Iterable[str]) -> str:
     )
 
 
+def _class(symbol: str) -> str:
+    """Return the class of an axis: one for all figures of a page, and names that differ in case alone stay apart."""
+    return f"a{symbol.encode().hex()}"
+
+
 def _n(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
 
-def _box(box: Box, number: Mapping[str, int]) -> str:
+def _box(box: Box) -> str:
     if box.style == "dot":
         return f'<circle class="dot" cx="{_n(box.x + 3)}" cy="{_n(box.y + 3)}" r="3"/>'
     radius = {"add": 13.0, "input": 11.0, "output": 11.0}.get(box.style, 4.0)
@@ -94,7 +96,7 @@ def _box(box: Box, number: Mapping[str, int]) -> str:
         f'<rect class="{box.style}" x="{_n(box.x)}" y="{_n(box.y)}" width="{_n(box.width)}" height="{_n(box.height)}" '
         f'rx="{_n(min(radius, box.height / 2))}"/>'
     )
-    return f"<g>{tip}{shape}{''.join(_words(one, number) for one in box.words)}</g>"
+    return f"<g>{tip}{shape}{''.join(_words(one) for one in box.words)}</g>"
 
 
 def _path(path: Path) -> str:
@@ -110,8 +112,8 @@ def _path(path: Path) -> str:
     return f'<polyline class="{path.style}" points="{way}"/>{head}'
 
 
-def _words(words: Words, number: Mapping[str, int], y: float | None = None) -> str:
-    runs = "".join(f'<tspan class="a{number[s]}">{esc(t)}</tspan>' if s else esc(t) for t, s in words.runs)
+def _words(words: Words, y: float | None = None) -> str:
+    runs = "".join(f'<tspan class="{_class(s)}">{esc(t)}</tspan>' if s else esc(t) for t, s in words.runs)
     bold = ' font-weight="bold"' if words.bold else ""
     kind = ' class="note"' if words.role == "note" and not any(s for _, s in words.runs) else ""
     at = f'x="{_n(words.x)}" y="{_n(words.y if y is None else y)}" font-size="{_n(words.size)}"'
