@@ -179,6 +179,14 @@ def test_inside_an_attention_each_line_is_a_step() -> None:
     assert rows["q"] == (("view", "[B, T, H, D]"), ("transpose", "[B, H, T, D]"))
 
 
+def test_a_name_that_stands_twice_is_told_apart() -> None:
+    t = run("Attention")
+    assert flow(t).twice == ("scores [B, H, T of q, T of k]",)
+    foot = [words.text for words in shown(t).foot]
+    assert "Where a name stands twice: scores [B, H, T of q, T of k]." in foot
+    assert flow(run("CausalConv")).twice == ()
+
+
 def test_the_flow_in_words() -> None:
     assert flow(run("Block")).text()[:2] == [
         "ln_1 (layer_norm [B, T, C]): x [B, T, C] from x, the residual stream -> [B, T, C]",

@@ -69,6 +69,8 @@ class Flow:
     notes: Mapping[str, str] = field(default_factory=dict)
     """what to say of a frame: the blocks that ran as it did"""
     empty: str = ""
+    twice: tuple[str, ...] = ()
+    """shapes in which a name stands twice, with whose each is: `scores [B, H, T of q, T of k]`"""
 
     @property
     def residual(self) -> bool:
@@ -400,7 +402,8 @@ class _Reader:
         frames = {node.frame for node in nodes}
         notes = {path: note for path, note in (self.notes | more).items() if path in frames}
         spine, starts = _streams(nodes, nets)
-        return Flow(title, tuple(nodes), tuple(nets), frozenset(spine), tuple(starts), notes)
+        twice = _told_apart(op for node in nodes for op in node.ops)
+        return Flow(title, tuple(nodes), tuple(nets), frozenset(spine), tuple(starts), notes, twice=twice)
 
     def _title(self, group: _Group) -> str:
         if group.kind == "add":
@@ -550,6 +553,16 @@ class _Reader:
                 out.append(end)
                 key += 1
         return [*nodes, *out], [net for net in nets if net.sinks]
+
+
+def _told_apart(ops: Iterable[Op], most: int = 4) -> tuple[str, ...]:
+    """Return each shape whose axes need telling apart once, under the variable that has it first."""
+    found: dict[str, str] = {}
+    for out in (out for op in ops for out in op.outputs if any(out.origins)):
+        label = f"[{', '.join(origin or axis for origin, axis in zip(out.origins, out.axes, strict=True))}]"
+        if found.get(label, label) == label:
+            found[label] = f"{out.variable} {label}" if out.variable else label
+    return tuple(found.values())[:most]
 
 
 _PRODUCTS = {"linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "einsum", "conv1d", "conv2d", "conv3d"}

@@ -161,7 +161,7 @@ def picture(flow: Flow, sizes: Mapping[str, str], width: float = 760.0) -> Pictu
     foot = _foot(flow)
     rows = tuple(_shifted(row, _MARGIN) for row in rows)
     top = head[-1].y + 12
-    lines = [Words(_MARGIN, 0.0, ((line, ""),), SMALL, role="note") for text in foot for line in _wrapped(text, wide)]
+    lines = [Words(_MARGIN, 0.0, runs_of(line), SMALL, role="note") for text in foot for line in _wrapped(text, wide)]
     return Picture(plain(flow.title), wide, rows, tuple(head), tuple(lines), tuple(flow.text()), top)
 
 
@@ -187,6 +187,8 @@ def _foot(flow: Flow) -> list[str]:
     found = []
     if flow.residual:
         found.append(say("Thick line: the residual stream. +: what a branch computed from it is added to it."))
+    if flow.twice:
+        found.append(say("Where a name stands twice: {shapes}.", shapes="; ".join(flow.twice)))
     if any(node.kind == "box" for node in flow.nodes):
         found.append(say("Box with a solid edge: a module. Dashed: a line of code. Not shown: weights."))
     return found
