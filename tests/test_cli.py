@@ -230,12 +230,12 @@ def test_another_command_is_added_by_a_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def add(subparsers: Any) -> None:
-        parser = subparsers.add_parser("grade")
+        parser = subparsers.add_parser("another")
         parser.add_argument("folder")
         parser.set_defaults(run=lambda arguments: print(arguments.folder) or 3)
 
     monkeypatch.setattr(cli, "COMMANDS", (*cli.COMMANDS, add))
-    assert call("grade", "hand-ins") == 3
+    assert call("another", "hand-ins") == 3
     assert capsys.readouterr().out == "hand-ins\n"
 
 
