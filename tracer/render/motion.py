@@ -353,7 +353,12 @@ def _getitem(a: Asked) -> Found:
 def _indexed(a: Asked, places: "list[Place]") -> Reads:
     """Return the reads of `x[:, ids]`: the ids where they stand; which entries of x they name is not known."""
     ids = a.shapes[1:]
-    if len(ids) != 1 or "bool" in a.op.inputs[1].dtype or any(p.kind == "number" for p in places):
+    if (
+        len(ids) != 1
+        or sum(p.kind == "tensor" for p in places) > 1
+        or "bool" in a.op.inputs[1].dtype
+        or any(p.kind == "number" for p in places)
+    ):
         return [None] * len(a.shapes)
     at = next(i for i, p in enumerate(places) if p.kind == "tensor")
     before = sum(p.kind in ("new", "slice") for p in places[:at])
@@ -384,7 +389,7 @@ def index_of(a: Asked) -> list[Place]:
     items = list(index) if isinstance(index, tuple) else [index]
     if all(type(i) is int for i in items) and a.name == "getitem" and len(a.out) == len(shape) and items:
         items = [tuple(items)]  # a list of rows is recorded as a tuple
-    if sum(i == "tensor" for i in items) != tensors or any(isinstance(i, bool | tuple) for i in items):
+    if sum(i == "tensor" for i in items) != tensors or any(isinstance(i, bool) for i in items):
         raise ValueError(index)
     masks = [t for t in a.op.inputs[1 : 1 + tensors] if "bool" in t.dtype or "uint8" in t.dtype]
     if masks and (len(items) > 1 or tensors > 1):
@@ -400,9 +405,9 @@ def index_of(a: Asked) -> list[Place]:
             rest = max(0, len(shape) - (len(masks[0].shape) if masks else used))
             places += [Place("slice", at + i, whole=True) for i in range(rest)]
             at += rest
-        elif item == "tensor":
+        elif item == "tensor" or isinstance(item, tuple):
             places.append(Place("tensor", at))
-            at += len(masks[0].shape) if masks else 1
+            at += len(masks[0].shape) if masks and item == "tensor" else 1
         elif type(item) is int:
             places.append(Place("number", at, front(item, shape[at])))
             at += 1
@@ -510,32 +515,49 @@ def einsum_letters(a: Asked) -> tuple[list[list[str]], list[str]]:
     """Return one name for each axis of each operand and of the result; as torch writes them, or einops.
 
     Raises:
-        ValueError: the equation is not known, or does not fit the shapes.
+        ValueError: the equation is not known, does not fit the shapes, or fits in two ways.
     """
     equation = next((x for x in a.plain if isinstance(x, str)), "")
     left, arrow, right = equation.partition("->")
-    terms = [letters_of(t, len(s)) for t, s in zip(left.split(","), a.shapes, strict=True)]
-    if arrow:
-        return terms, letters_of(right, len(a.out))
+    found: list[tuple[list[list[str]], list[str]]] = []
+    for split in (list, str.split) if arrow else (list,):
+        terms = [_names(split(_dots(t)), len(s)) for t, s in zip(left.split(","), a.shapes, strict=True)]
+        out = _names(split(_dots(right)), len(a.out)) if arrow else _implicit(terms)
+        if _sizes_agree([*terms, out], [*a.shapes, a.out]) and (terms, out) not in found:
+            found.append((terms, out))
+    if len(found) != 1:
+        raise ValueError(equation)
+    return found[0]
+
+
+def _dots(term: str) -> str:
+    return term.replace("...", "\0").strip()
+
+
+def _names(names: list[str], rank: int) -> list[str]:
+    """Return one name for each axis; the axes under `...` count from the right."""
+    names = [n for n in names if n != " "]
+    if "\0" in names:
+        at, hidden = names.index("\0"), rank - len(names) + 1
+        names[at : at + 1] = [f"...{hidden - i}" for i in range(hidden)]
+    return names
+
+
+def _implicit(terms: list[list[str]]) -> list[str]:
     every = [n for names in terms for n in names]
     dots = sorted({n for n in every if n.startswith("...")}, key=lambda n: -int(n[3:]))
-    return terms, dots + sorted(n for n in set(every) if not n.startswith("...") and every.count(n) == 1)
+    return dots + sorted(n for n in set(every) if not n.startswith("...") and every.count(n) == 1)
 
 
-def letters_of(term: str, rank: int) -> list[str]:
-    """Return one name for each axis: letters, or words where that fits; the axes under `...` count from the right."""
-    for names in ([n for n in _words(term)], list(term.replace(" ", "").replace("...", "\0"))):
-        at = next((i for i, n in enumerate(names) if n in ("...", "\0")), None)
-        if at is not None:
-            hidden = rank - len(names) + 1
-            names[at : at + 1] = [f"...{hidden - i}" for i in range(hidden)]
-        if len(names) == rank:
-            return names
-    raise ValueError(term)
-
-
-def _words(term: str) -> list[str]:
-    return term.replace("...", " ... ").split()
+def _sizes_agree(names: list[list[str]], shapes: list[Shape]) -> bool:
+    """Tell whether each axis has a name, and each name one size besides 1."""
+    sizes: dict[str, set[int]] = {}
+    for mine, shape in zip(names, shapes, strict=True):
+        if len(mine) != len(shape):
+            return False
+        for n, size in zip(mine, shape, strict=True):
+            sizes.setdefault(n, {1}).add(size)
+    return all(len(found) < 3 for found in sizes.values())
 
 
 @family("outer", "ger", "inner", "tensordot", "cdist", "vecdot")
@@ -887,8 +909,10 @@ def _pattern(a: Asked) -> Found:
             entries.append("all")
         else:
             entries.append(out.index(group) if group else 0)
-    axes = tuple(i for i, e in enumerate(entries) if e == "all" or e != i)
-    return ("reduce" if gone else "move"), axes, [by_axes(entries)]
+    if gone:
+        return "reduce", tuple(i for i, e in enumerate(entries) if e == "all"), [by_axes(entries)]
+    moved = tuple(i for i, e in enumerate(entries) if e != i)
+    return ("move" if a.name == "rearrange" else "other"), moved, [by_axes(entries)]
 
 
 def pattern_of(a: Asked) -> tuple[list[list[str]], list[list[str]]]:
