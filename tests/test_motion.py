@@ -6,7 +6,7 @@ reads have no form: None.
 """
 
 import itertools
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 
 import pytest
@@ -16,8 +16,6 @@ from einops import einsum, rearrange, reduce, repeat
 
 import tracer
 from tracer.render.motion import motion
-
-N, Z, A = ..., 0, 1
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,7 @@ class Case:
     unknown: tuple = ()
     axes: tuple | None = None
     output: int = 0
-    only: str = field(default="")
+    only: str = ""
 
     def __str__(self):
         return (
@@ -191,7 +189,7 @@ JOINS_AND_CUTS = [
     *of("hstack", lambda *p: torch.hstack(p), [((2, 3), (2, 1)), ((3,), (2,))], "join"),
     *of("vstack", lambda *p: torch.vstack(p), [((2, 3), (1, 3))], "join"),
     *of("stack", lambda *p: torch.stack(p), [((2, 3), (2, 3))], "join", unknown=(0, 1)),
-    *of("block_diag", lambda *p: torch.block_diag(*p), [((2, 3), (1, 2))], "join"),
+    *of("block_diag", torch.block_diag, [((2, 3), (1, 2))], "join"),
     *of("split", lambda x: x.split(2, dim=1), [(2, 4), (2, 5, 2)], "cut", output=1, axes=(1,)),
     *of("split", lambda x: x.split([1, 3], dim=-1), [(2, 4)], "cut", output=1),
     *of("split", lambda x: x.split(2), [(5, 2), (2, 2)], "cut", output=0),
@@ -477,7 +475,7 @@ REDUCTIONS = [
     *of("pairwise_distance", F.pairwise_distance, [((2, 3), (2, 3))], "reduce"),
     *of(
         "cross_entropy",
-        lambda x, y: F.cross_entropy(x, y),
+        F.cross_entropy,
         [((2, 4), torch.tensor([1, 3])), ((4,), torch.tensor(2)), ((2, 4, 3), IDS)],
         "reduce",
     ),
@@ -488,7 +486,7 @@ REDUCTIONS = [
         "reduce",
         axes=(1,),
     ),
-    *of("nll_loss", lambda x, y: F.nll_loss(x, y), [((2, 4), torch.tensor([1, 3]))], "reduce", hides=(0,)),
+    *of("nll_loss", F.nll_loss, [((2, 4), torch.tensor([1, 3]))], "reduce", hides=(0,)),
     *of("mse_loss", F.mse_loss, [((2, 3), (2, 3))], "reduce"),
     *of("mse_loss", lambda a, b: F.mse_loss(a, b, reduction="none"), [((2, 3), (2, 3))], "pointwise"),
     *of("l1_loss", F.l1_loss, [((2, 3), (2, 3))], "reduce"),
