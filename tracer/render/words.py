@@ -26,6 +26,8 @@ def axis(info: TensorInfo, i: int) -> str:
 
 def shape(info: TensorInfo) -> str:
     """Return the axes of a tensor with their sizes: `[B=2, T=5, 21]`."""
+    if not info.shape:
+        return say("one number")
     return "[" + ", ".join(axis(info, i) for i in range(len(info.shape))) + "]"
 
 
@@ -42,6 +44,8 @@ def listed(info: TensorInfo, dims: Iterable[int]) -> str:
 def who(op: Op, i: int) -> str:
     """Return the variable of an input with its shape, `q [B=2, T=5]`; only the shape where it has none."""
     info = as_written(op.inputs[i], op)
+    if info.variable and not info.shape:
+        return info.variable
     return f"{info.variable} {shape(info)}" if info.variable else shape(info)
 
 
