@@ -12,7 +12,7 @@ from .diff import Diff
 from .errors import TracerError
 from .namer import Named, name_log
 from .records import Line, Log, Op, TensorInfo
-from .render import costs, html, serialise, table, text
+from .render import costs, html, memory, serialise, table, text
 from .render.layout import Sheet, lines
 from .speech import say, say_count
 
@@ -286,6 +286,26 @@ class Trace(Sequence[Op]):
         What counts as alive is said in `tracer.costs.peak`: the least that the run needs, without gradients.
         """
         return peak(self._data.ops, self._data.returned)
+
+    @overload
+    def memory(self) -> memory.Sharing: ...
+    @overload
+    def memory(self, op: int | Op) -> memory.Picture: ...
+    def memory(self, op: "int | Op | None" = None) -> "memory.Picture | memory.Sharing":
+        """Return what memory did in one operation, or which tensors of the run share one memory.
+
+        `t.memory(8)`, or `t.memory(op)` with an operation of this trace, is a picture: the storage's cells in order,
+        the tensor before and after, strides, and why a copy was made; its `svg` is the SVG text. `t.memory()` is a
+        table of memories that several tensors share. Both print as text and show themselves in a notebook.
+
+        Raises:
+            IndexError: there is no operation at this place.
+        """
+        ops = self._data.ops
+        if op is None:
+            return memory.sharing(ops)
+        one = ops[op] if isinstance(op, int) else op
+        return memory.picture(one, [later for later in ops if later.index > one.index])
 
     # ------------------------------------------------------------ by hand
 

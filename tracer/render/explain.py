@@ -11,9 +11,9 @@ from ..calls import READS
 from ..records import Op, TensorInfo
 from ..speech import N_, say, say_count
 from .layout import memory_word
-from .memory import memory_sentence
 from .motion import Asked, einsum_letters, index_of, motion, order_of, reduced
-from .words import axis, each, listed, number, others, shape, size_groups, times, who
+from .storage import memory_sentence
+from .words import axis, each, groups_of, listed, number, others, shape, times, who
 
 __all__ = ["explain", "memory_sentence"]
 
@@ -118,34 +118,6 @@ def regrouping(old: TensorInfo, new: TensorInfo) -> str:
 
 def _as(old: TensorInfo, new: TensorInfo) -> str:
     return say("reads {old} as {new}", old=shape(old), new=shape(new))
-
-
-def groups_of(old: TensorInfo, new: TensorInfo) -> list[tuple[list[int], list[int]]]:
-    """Return which old axes become which new ones, in order: the smallest groups whose products agree.
-
-    An axis of size 1 is in no group, unless its name and its neighbours' tell that it was split off or joined.
-    """
-    if prod(old.shape) != prod(new.shape) or prod(old.shape) <= 0:
-        return [(list(range(len(old.shape))), list(range(len(new.shape))))]
-    groups = size_groups(old.shape, new.shape)
-    for info, side, other in ((old, 0, new), (new, 1, old)):
-        for i, n in enumerate(info.shape):
-            if n == 1 and info.axes[i] not in ("1", "?") and info.axes[i] not in other.axes:
-                near = [g for g in groups if _renamed(g, old, new) and _beside(i, g[side], info)]
-                if near:
-                    near[0][side].append(i)
-                    near[0][side].sort()
-    return groups
-
-
-def _renamed(group: tuple[list[int], list[int]], old: TensorInfo, new: TensorInfo) -> bool:
-    return [old.axes[i] for i in group[0]] != [new.axes[j] for j in group[1]]
-
-
-def _beside(i: int, group: list[int], info: TensorInfo) -> bool:
-    """Tell whether nothing but axes of size 1 stands between an axis and a group."""
-    between = range(i + 1, min(group)) if i < min(group) else range(max(group) + 1, i)
-    return all(info.shape[k] == 1 for k in between)
 
 
 @words("transpose", "swapaxes", "swapdims", "permute", "movedim", "moveaxis", "t", "T", "mT", "H", "mH", "adjoint")
