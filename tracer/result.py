@@ -12,8 +12,9 @@ from .diff import Diff
 from .errors import TracerError
 from .namer import Named, name_log
 from .records import Line, Log, Op, TensorInfo
-from .render import costs, html, memory, serialise, table, text
+from .render import costs, html, serialise, table, text
 from .render.layout import Sheet, lines
+from .render.memory import Picture, Sharing, picture, sharing
 from .speech import say, say_count
 
 __all__ = ["Recorder", "Trace"]
@@ -288,10 +289,10 @@ class Trace(Sequence[Op]):
         return peak(self._data.ops, self._data.returned)
 
     @overload
-    def memory(self) -> memory.Sharing: ...
+    def memory(self) -> Sharing: ...
     @overload
-    def memory(self, op: int | Op) -> memory.Picture: ...
-    def memory(self, op: "int | Op | None" = None) -> "memory.Picture | memory.Sharing":
+    def memory(self, op: int | Op) -> Picture: ...
+    def memory(self, op: int | Op | None = None) -> Picture | Sharing:
         """Return what memory did in one operation, or which tensors of the run share one memory.
 
         `t.memory(8)`, or `t.memory(op)` with an operation of this trace, is a picture: the storage's cells in order,
@@ -303,9 +304,9 @@ class Trace(Sequence[Op]):
         """
         ops = self._data.ops
         if op is None:
-            return memory.sharing(ops)
+            return sharing(ops)
         one = ops[op] if isinstance(op, int) else op
-        return memory.picture(one, [later for later in ops if later.index > one.index])
+        return picture(one, [later for later in ops if later.index > one.index])
 
     # ------------------------------------------------------------ by hand
 

@@ -25,8 +25,10 @@ __all__ = ["Picture", "Shared", "Sharing", "memory_svg", "memory_text", "picture
 
 WIDTH = 400
 """Width of the picture in its own units; it grows and shrinks with the page."""
+_CHAR = 5.8
+"""Width of a letter; the fonts that may come are at most so wide at this size."""
 _HEIGHT, _GAP = 20, 8
-_MOST_ROWS, _MOST_BLOCKS, _MOST_LINES = 6, 6, 3
+_MOST_ROWS, _MOST_COLUMNS, _MOST_BLOCKS, _MOST_LINES = 6, 8, 6, 3
 _SHADES = (0.08, 0.2, 0.32, 0.44)
 _TEXT_CELLS = 64
 """Up to so many cells the text form lists them all."""
@@ -268,7 +270,7 @@ class _Page:
 
     def text(self, words: str, *, bold: bool = False, x: float = 4) -> None:
         """Add words, in as many lines as they need."""
-        for line in _wrapped(words, int((WIDTH - x - 4) / 5.6)):
+        for line in _wrapped(words, int((WIDTH - x - 4) / _CHAR)):
             self.y += 12
             weight = ' class="sm-b"' if bold else ""
             self.parts.append(f'<text x="{x:g}" y="{self.y:g}"{weight}>{esc(line)}</text>')
@@ -415,7 +417,7 @@ def _legend(page: _Page, shade: _Shade, width: float) -> None:
     words = say("shades count along {axis}:", axis=axis(shade.info, shade.at))
     page.y += 2
     page.parts.append(f'<text x="4" y="{page.y + 13:g}">{esc(words)}</text>')
-    x = 12 + 5.8 * len(words)
+    x = 12 + _CHAR * len(words)
     for i in range(min(n, len(_SHADES))):
         page.cell(x + i * width, page.y, width, str(i), shade, i)
     if n > len(_SHADES):
@@ -435,19 +437,20 @@ def _grid(page: _Page, info: TensorInfo, tint: Tint, shade: _Shade | None, width
     dirs += [say("a block for each of {axes}", axes=listed(info, range(rank - 2)))] if rank > 2 else []
     if dirs:
         page.text(", ".join(dirs))
-    columns = shown(info.shape[-1], int((WIDTH - 8) / width)) if rank else [0]
+    room = int((WIDTH - 8) / width)
+    columns = shown(info.shape[-1], room if info.shape[-1] <= room else min(room, _MOST_COLUMNS)) if rank else [0]
     rows = shown(info.shape[-2], _MOST_ROWS) if rank > 1 else [0]
-    blocks = list(islice(product(*map(range, info.shape[:-2])), _MOST_BLOCKS)) if rank > 2 else [()]
     wide, high = len(columns) * width, len(rows) * _HEIGHT
     across = max(1, int((WIDTH - 8 + _GAP) / (wide + _GAP)))
+    blocks = list(islice(product(*map(range, info.shape[:-2])), min(_MOST_BLOCKS, 2 * across))) if rank > 2 else [()]
     for start in range(0, len(blocks), across):
         run = blocks[start : start + across]
         if rank > 2:
-            page.y += 12
+            page.y += 14
         for k, block in enumerate(run):
             x = 4 + k * (wide + _GAP)
             if rank > 2:
-                name = _block_name(info, block, int(wide / 5.8))
+                name = _block_name(info, block, int(wide / _CHAR))
                 page.parts.append(f'<text x="{x:g}" y="{page.y - 2:g}">{esc(name)}</text>')
             for (r, i), (c, j) in product(enumerate(rows), enumerate(columns)):
                 left, top = x + c * width, page.y + r * _HEIGHT
@@ -519,7 +522,7 @@ def _steps(page: _Page, info: TensorInfo, first: int, columns: int, width: float
             continue
         name = axis(info, i).partition("=")[0] if info.axes[i] != "?" else say("axis {i}", i=i)
         words = say_count("one step along {axis}: {n} place", "one step along {axis}: {n} places", step, axis=name)
-        room = WIDTH - 12 - 5.8 * len(words)
+        room = WIDTH - 12 - _CHAR * len(words)
         x, y = 4 + (start % columns + 0.5) * width, page.y + 7
         fits = start < columns and start + step < columns and 4 + (start + step + 0.5) * width < room
         end = 4 + (start + step + 0.5) * width if fits else room
