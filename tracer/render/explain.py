@@ -580,7 +580,7 @@ def _dropout(a: Asked) -> str | None:
         return (
             say("leaves {x} as it is: dropout acts in training alone", x=x)
             if training is False
-            else say("leaves {x} as it is: nothing is dropped at p=0", x=x)
+            else say("leaves {x} as it is: it drops with probability 0", x=x)
         )
     if a.name != "dropout" or p == 1:
         return None
