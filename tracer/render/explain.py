@@ -918,3 +918,89 @@ def _cdist(a: Asked) -> str:
     return say(
         "takes the distance of each of {x} from each of {y} along {D}", x=axis(x, -2), y=axis(y, -2), D=axis(x, -1)
     )
+
+
+@words(
+    "interpolate", "unfold", "fold", "pixel_shuffle", "pixel_unshuffle", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
+    "adaptive_max_pool1d", "adaptive_max_pool2d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
+)  # fmt: skip
+def _windows(a: Asked) -> str:
+    text = {
+        "interpolate": N_("computes entries between those there are: {x} becomes {out}"),
+        "unfold": N_("lays out every window of {x}: {out}"),
+        "fold": N_("adds windows up where they overlap: {x} becomes {out}"),
+        "pixel_shuffle": N_("moves channels out into positions: {x} becomes {out}"),
+        "pixel_unshuffle": N_("moves positions into channels: {x} becomes {out}"),
+        "adaptive_avg_pool": N_("takes the mean of windows that cover {x}: {out}"),
+        "adaptive_max_pool": N_("keeps the largest number of windows that cover {x}: {out}"),
+        "conv_transpose": N_("spreads each position of {x} over a window by learned weights and adds up: {out}"),
+    }[a.name.rstrip("123d") if a.name[-1] == "d" and a.name[-2].isdigit() else a.name]
+    return say(text, x=shape(a.op.inputs[0]), out=shape(a.op.outputs[0]))
+
+
+@words("inv", "inverse", "det", "logdet", "trace")
+def _matrix(a: Asked) -> str:
+    text = {
+        "inv": N_("computes the inverse of each matrix {axes}{each}"),
+        "inverse": N_("computes the inverse of each matrix {axes}{each}"),
+        "det": N_("computes the determinant of each matrix {axes}{each}"),
+        "logdet": N_("computes the logarithm of the determinant of each matrix {axes}{each}"),
+        "trace": N_("adds up the diagonal of the matrix {axes}{each}"),
+    }[a.name]
+    x = a.op.inputs[0]
+    dims = range(len(x.shape) - 2)
+    return say(text, axes=times(x, (-2, -1)), each=each(x, dims))
+
+
+@words("TransformerEncoder", "TransformerEncoderLayer", "TransformerDecoder", "TransformerDecoderLayer", "Transformer")
+def _module(a: Asked) -> str:
+    ins, outs = (", ".join(map(shape, infos)) for infos in (a.op.inputs, a.op.outputs))
+    return say("a whole module that ran as one operation: {ins} becomes {outs}", ins=ins, outs=outs)
+
+
+@words("normal", "uniform", "bernoulli", "exponential", "random")
+def _drawn(a: Asked) -> str:
+    out = shape(a.op.outputs[0])
+    if a.name == "bernoulli" and not a.op.name.endswith("_"):
+        return say("draws 1 or 0 for each entry of {out}, with the entry as the probability of 1", out=out)
+    return say("draws random numbers for {out}", out=out)
+
+
+@words("meshgrid")
+def _meshgrid(a: Asked) -> str:
+    axes = " x ".join(axis(info, 0) if info.shape else "1" for info in a.op.inputs)
+    return say("makes a grid {axes}: one tensor of coordinates for each axis", axes=axes)
+
+
+@words("chain_matmul", "multi_dot")
+def _chain(a: Asked) -> str:
+    parts = " @ ".join(shape(info) for info in a.op.inputs)
+    return say("multiplies matrices one after another: {parts} is {out}", parts=parts, out=shape(a.op.outputs[0]))
+
+
+@words("diff")
+def _diff(a: Asked) -> str:
+    x, out = a.op.inputs[0], a.op.outputs[0]
+    d = a.dim(1, len(x.shape), -1)
+    return say("takes the steps from each entry to the next along {axis}: {n} of them", axis=axis(x, d), n=axis(out, d))
+
+
+@words("block_diag")
+def _block_diag(a: Asked) -> str:
+    parts = ", ".join(shape(info) for info in a.op.inputs)
+    return say("puts {parts} on the diagonal of {out}, with 0 elsewhere", parts=parts, out=shape(a.op.outputs[0]))
+
+
+@words("embedding_bag")
+def _embedding_bag(a: Asked) -> str:
+    table, out = a.op.inputs[1], a.op.outputs[0]
+    return say(
+        "looks up rows of the table {table} and joins those of each bag: {out}", table=shape(table), out=shape(out)
+    )
+
+
+@words("multi_margin_loss", "soft_margin_loss", "poisson_nll_loss", "gaussian_nll_loss", "triplet_margin_loss",
+       "cosine_embedding_loss", "margin_ranking_loss", "hinge_embedding_loss", "ctc_loss")  # fmt: skip
+def _other_loss(a: Asked) -> str:
+    ins = ", ".join(map(shape, a.op.inputs))
+    return say("compares {ins} by {name}", ins=ins, name=a.name) + _gathered(a, a.op.outputs[0])

@@ -253,6 +253,8 @@ def _shade(op: Op, before: TensorInfo | None, shared: bool) -> _Shade | None:
             if len(theirs) > 1 and shared:
                 return _Shade(out, theirs[0])
     info = before or out
+    if prod(info.shape) <= 0:
+        return None
     at = next((i for i, n in enumerate(info.shape) if n > 1 and (info.stride or ())[i]), None)
     return None if at is None else _Shade(info, at)
 
@@ -367,14 +369,15 @@ def _draw(op: Op, page: _Page) -> None:
         _grid(page, out, tints[1], shade, width)
         _strip(page, say("in new memory:"), [out], tints[1], shade, width)
         return
-    page.text(say("before: {x}", x=_named(before)), bold=True)
+    several = len(op.inputs) if motion(op).kind == "join" else 1
+    page.text(_titled(say("before"), several, before), bold=True)
     _grid(page, before, tints[0], shade, width)
     if shared:
         _strip(page, say("the memory of both:"), [out, before], tints[1], shade, width, above=before, below=out)
     else:
         _strip(page, say("its memory:"), [before], tints[0], shade, width, above=before)
         _strip(page, say("the copy, in new memory:"), [out], tints[1], shade, width, below=out)
-    page.text(say("after: {x}", x=_named(out)), bold=True)
+    page.text(_titled(say("after"), len(op.outputs), out), bold=True)
     _grid(page, out, tints[1], shade, width)
 
 
@@ -398,6 +401,11 @@ def _tints(op: Op, before: TensorInfo | None, shared: bool, shade: _Shade | None
         return shade.of(source(read, index, out.shape, before.shape))
 
     return of_before, of_after
+
+
+def _titled(when: str, count: int, info: TensorInfo) -> str:
+    text = "{when}: {x}" if count == 1 else "{when}, the first of {n}: {x}"
+    return say(text, when=when, n=count, x=_named(info))
 
 
 def _named(info: TensorInfo) -> str:

@@ -945,3 +945,74 @@ def _groups(side: str, rank: int) -> list[list[str]]:
     if len(groups) != rank:
         raise ValueError(side)
     return groups
+
+
+# ---------------------------------------------------------------- windows, matrices, recurrent steps
+
+
+@family("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
+def _conv_transpose(a: Asked) -> Found:
+    channel = len(a.shapes[0]) - len(a.shapes[1]) + 1
+    return "contract", (channel,), [None, None, by_axes([channel])]
+
+
+@family(*(f"adaptive_{kind}_pool{n}d" for kind in ("avg", "max") for n in (1, 2, 3)))
+def _adaptive(a: Asked) -> Found:
+    """Windows that are all there is, or one position each; others have no form."""
+    x, spatial = a.shapes[0], int(a.name[a.name.index("pool") + 4])
+    first = len(x) - spatial
+    entries: list[Entry] = ["all" if i >= first and a.out[i] == 1 else i for i in range(len(x))]
+    return "reduce", tuple(range(first, len(x))), [by_axes(entries)]
+
+
+@family(
+    *(f"{kind}_pool{n}d" for kind in ("max", "avg", "lp") for n in (1, 2, 3)), "interpolate", "unfold", "fold",
+    "pixel_shuffle", "pixel_unshuffle", "max_pool1d_with_indices", "max_pool2d_with_indices", "glu", "kron",
+    "masked_select", "nonzero", "argwhere", "unique", "unique_consecutive", "grid_sample", "affine_grid", "fliplr",
+    "flipud", "rot90", "channel_shuffle", "cross", "stft", "istft", "trace",
+)  # fmt: skip
+def _without_form(a: Asked) -> Found:
+    return "other", (), [None] * len(a.shapes)
+
+
+@family("inv", "inverse", "matrix_exp", "pinv", "pinverse")
+def _matrix(a: Asked) -> Found:
+    rank = len(a.shapes[0])
+    return "other", (rank - 2, rank - 1), [along(a.shapes[0], (rank - 2, rank - 1))]
+
+
+@family("fft_fft", "fft_ifft", "fft_rfft")
+def _fft(a: Asked) -> Found:
+    rank = len(a.shapes[0])
+    d = a.dim(1, rank, -1)
+    known = a.arg(0, "n") is None
+    return "other", (d,), [along(a.shapes[0], [d]) if known else None]
+
+
+@family("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
+def _cell(a: Asked) -> Found:
+    """All of an example's features and of its state; of the memory of an LSTM the entry itself."""
+    rows: Read = by_axes([*range(len(a.out) - 1), "all"])
+    return "contract", (len(a.out) - 1,), [rows, rows, *([FLAT] if a.name == "lstm_cell" else [])]
+
+
+@family("embedding_bag")
+def _embedding_bag(a: Asked) -> Found:
+    return "gather", (), [by_axes([0, "all"]) if len(a.shapes[0]) == 2 else None]
+
+
+@family("searchsorted", "bucketize")
+def _searched(a: Asked) -> Found:
+    reads = [along(a.shapes[0], [0]) if len(a.shapes[0]) == 1 else None, FLAT]
+    return "other", (), reads if a.name == "searchsorted" else [FLAT, along(a.shapes[1], [0])]
+
+
+@family("multinomial")
+def _multinomial(a: Asked) -> Found:
+    rank = len(a.shapes[0])
+    return "other", (rank - 1,), [along(a.shapes[0], [rank - 1])]
+
+
+@family("_scaled_mm", "_int_mm")
+def _low_precision(a: Asked) -> Found:
+    return "contract", (1,), product_reads(a.shapes[0], a.shapes[1], 2)

@@ -45,7 +45,7 @@ def memory_sentence(op: Op) -> str:
     said = [say_count("{n:,} byte of new memory is taken.", "{n:,} bytes of new memory are taken.", taken)]
     if kind == "copy" and x is not None:
         said += [_why_copied(op, x, out), _strides(x, out)]
-    elif out.stride is not None:
+    elif out.stride:
         said.append(_laid_out(out))
     return " ".join(part for part in said if part)
 
