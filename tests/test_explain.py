@@ -6,6 +6,7 @@ from itertools import product
 from math import prod
 
 import pytest
+import test_rules
 import test_situations
 import torch
 import torch.nn.functional as F
@@ -218,6 +219,16 @@ ENTRIES = {
     ),
     "arange: counts from 0 up to, not including, 5: [5]": (lambda x: torch.arange(5), "T"),
     "zeros: makes [4, 5], all 0": (lambda x: torch.zeros(4, 5), "T"),
+    "transpose_: swaps T=5 and C=21; nothing moves in memory": (lambda x: x.transpose_(1, 2), "B T C"),
+    "rpow: raises 2 to the power of x [B=2, T=5] entry by entry": (lambda x: 2**x, "B T"),
+    "roll: shifts the entries round along T=5: what leaves at one end comes in at the other; the numbers are copied to "
+    "new memory": (lambda x: x.roll(-1, 1), "B T"),
+    "index_copy_: writes into the entries of [V=11, C=21] that the index names; written over the memory that was "
+    "there": (
+        lambda x, i: x.index_copy_(0, i, x[:2]),
+        "V C",
+        torch.tensor([3, 5]),
+    ),
     "item: hands what one number holds over to Python": (lambda x: x.sum().item(), "T"),
 }
 
@@ -281,6 +292,7 @@ def test_the_other_kinds_of_memory():
         "new": last(lambda x: x + 1, (5, 21), axes=["T C"]),
         "copy": last(lambda x: x.T.contiguous(), (5, 21), axes=["T C"]),
         "none": last(lambda x: x.sum().item(), (5,), axes=["T"]),
+        "seen anew": last(lambda x: x.t_(), (5, 21), axes=["T C"]),
     }
     assert {kind: memory_sentence(op) for kind, op in said.items()} == {
         "view": "Shares the memory of x [T=5, C=21]: nothing moves. Strides before (21, 1), after (1, 21): not "
@@ -294,6 +306,8 @@ def test_the_other_kinds_of_memory():
         "(1, 21): so the entries are laid out anew. Strides before (1, 21), after (5, 1): contiguous, the entries "
         "stand in the order of the axes.",
         "none": "No tensor comes out, and no memory is taken.",
+        "seen anew": "The tensor itself is seen in another way: nothing moves. Strides before (21, 1), after (1, 21): not "
+        "contiguous, the entries do not stand one after another in the order of the axes.",
     }
 
 
@@ -429,6 +443,14 @@ REFERENCE = {
         (torch.randn(2, 3, 5, 5),),
     ),
 }
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("f", "inputs", "_names"), test_rules.CASES)
+def test_all_that_has_a_rule(f, inputs, _names):
+    tensors = [test_rules.make(text, test_rules.DISTINCT) for text in inputs]
+    axes = [text.rpartition(":")[2] for text in inputs]
+    check(tracer.trace(lambda *xs: f(*xs, test_rules.DISTINCT), *tensors, axes=axes))
 
 
 @pytest.mark.parametrize("expand", [False, True], ids=["closed", "opened"])

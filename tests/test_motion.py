@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import prod
 
 import pytest
+import test_rules
 import torch
 import torch.nn.functional as F
 from einops import einsum, rearrange, reduce, repeat
@@ -589,6 +590,42 @@ def test_multi_head_attention_reads_all_of_its_own_example():
     for i in range(3):
         named = named_by(moved.reads[i], tuple(inputs[i].shape), tuple(plain.shape))
         assert torch.equal(named, changes(case, inputs, i, plain, named))
+
+
+SMALL = {"B": 2, "T": 3, "S": 2, "H": 2, "D": 2, "C": 4, "M": 3, "V": 4, "E": 2, "K": 2, "Y": 4, "X": 4}
+HIDING = {
+    *("dropout", "dropout1d", "dropout2d", "dropout3d", "tril", "triu", "scatter", "prelu", "nll_loss", "masked_fill"),
+    *("masked_scatter", "index_fill", "index_copy", "conv1d", "isnan", "isin", "eq", "ne", "bitwise_and", "bitwise_or"),
+    *("any", "all", "count_nonzero", "max", "min", "amax", "amin", "argmax", "argmin", "median", "topk", "sort"),
+}
+"""Operations that choose, mask, compare or draw: they may read an entry and show nothing of it."""
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("f", "shapes", "_names"), test_rules.CASES)
+def test_reads_of_all_that_has_a_rule(f, shapes, _names):
+    """The programs of the tests of names: those that run one operation on the inputs as they are."""
+    torch.manual_seed(0)
+    inputs = [test_rules.make(text, SMALL) for text in shapes]
+    case = Case("", lambda *xs: f(*xs, SMALL), (), "")
+    try:
+        trace = tracer.trace(case.call, *(x.clone() for x in inputs))
+        plain = result_of(case, inputs)
+    except (RuntimeError, TypeError, ValueError):
+        return  # these sizes are too small for it, or its result is no tensor
+    if len(trace) != 1 or [i.shape for i in trace[0].inputs] != [tuple(x.shape) for x in inputs]:
+        return
+    op = trace[0]
+    for x, read in zip(inputs, motion(op).reads, strict=True):
+        if read is None:
+            continue
+        named = named_by(read, tuple(x.shape), tuple(plain.shape))
+        try:
+            felt = changes(case, inputs, next(i for i, one in enumerate(inputs) if one is x), plain, named)
+        except RuntimeError:
+            return  # probabilities and class numbers bear no other values
+        assert not (felt & ~named).any(), (op.name, read)
+        assert op.name.rstrip("_") in HIDING or torch.equal(felt, named), (op.name, read)
 
 
 def test_what_is_not_known_lights_nothing():

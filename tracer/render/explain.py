@@ -12,7 +12,7 @@ from ..records import Op, TensorInfo
 from ..speech import N_, say, say_count
 from .layout import memory_word
 from .motion import Asked, einsum_letters, index_of, motion, order_of, reduced
-from .storage import memory_sentence
+from .storage import is_seen_anew, memory_sentence
 from .words import axis, each, groups_of, listed, number, others, shape, times, who
 
 __all__ = ["explain", "memory_sentence"]
@@ -44,6 +44,8 @@ def _by_shapes(op: Op) -> str:
 
 def _moved(op: Op) -> str:
     """Say in few words what memory did, where that is not plain: a result of a computation is new."""
+    if is_seen_anew(op):
+        return say("nothing moves in memory")
     return {
         "view": say("nothing moves in memory"),
         "same": say("the very same tensor comes back"),
@@ -472,6 +474,9 @@ _PAIRS = {
     "mul": N_("multiplies {x} by {y} entry by entry"),
     "div": N_("divides {x} by {y} entry by entry"),
     "rdiv": N_("divides {y} by {x} entry by entry"),
+    "rpow": N_("raises {y} to the power of {x} entry by entry"),
+    "rfloor_divide": N_("divides {y} by {x} entry by entry and rounds down"),
+    "rremainder": N_("takes what is left when {y} is divided by {x}, entry by entry"),
     "floor_divide": N_("divides {x} by {y} entry by entry and rounds down"),
     "remainder": N_("takes what is left when {x} is divided by {y}, entry by entry"),
     "pow": N_("computes a power entry by entry, from {x} and {y}"),
@@ -533,6 +538,16 @@ def _clamp(a: Asked) -> str | None:
     if high is None:
         return say("brings each entry of {x} up to {low} at least", x=x, low=number(low))
     return say("brings each entry of {x} between {low} and {high}", x=x, low=number(low), high=number(high))
+
+
+@words("prelu", "isin")
+def _with_another(a: Asked) -> str | None:
+    if len(a.op.inputs) < 2:
+        return None
+    text = N_("keeps what is above 0 in {x}, and multiplies the rest by a learned slope, {y}")
+    if a.name == "isin":
+        text = N_("asks of each entry of {x} whether it is one of {y}")
+    return say(text, x=shape(a.op.inputs[0]), y=shape(a.op.inputs[1]))
 
 
 @words("where")
@@ -746,11 +761,9 @@ def _flip(a: Asked) -> str | None:
     dims = dims if isinstance(dims, tuple) else (dims,)
     if not all(type(d) is int for d in dims):
         return None
-    text = (
-        N_("turns the order along {axes} round")
-        if a.name == "flip"
-        else N_("moves the entries along {axes} on, the last ones to the front")
-    )
+    text = N_("turns the order along {axes} round")
+    if a.name == "roll":
+        text = N_("shifts the entries round along {axes}: what leaves at one end comes in at the other")
     return say(text, axes=listed(x, dims))
 
 
@@ -823,7 +836,9 @@ def _gather(a: Asked) -> str:
 @words("scatter", "scatter_add", "index_add", "index_copy", "index_fill", "masked_scatter", "scatter_reduce")
 def _scatter(a: Asked) -> str:
     text = N_("adds numbers to the entries of {x} that the index names")
-    if "add" not in a.name:
+    if a.name.startswith("masked"):
+        text = N_("writes into the entries of {x} that the mask allows")
+    elif "add" not in a.name:
         text = N_("writes into the entries of {x} that the index names")
     return say(text, x=shape(a.op.inputs[0]))
 
@@ -926,7 +941,7 @@ def _cdist(a: Asked) -> str:
 )  # fmt: skip
 def _windows(a: Asked) -> str:
     text = {
-        "interpolate": N_("computes entries between those there are: {x} becomes {out}"),
+        "interpolate": N_("resamples {x} to {out}"),
         "unfold": N_("lays out every window of {x}: {out}"),
         "fold": N_("adds windows up where they overlap: {x} becomes {out}"),
         "pixel_shuffle": N_("moves channels out into positions: {x} becomes {out}"),

@@ -125,9 +125,22 @@ def _value(text: str) -> Any:
 
 def plain_name(name: str) -> str:
     """Return the name under which families know an operation: `exp` for `exp_` and `special_exp`."""
-    if name in _FAMILIES:
-        return name
-    return name.rstrip("_").removeprefix("special_").removeprefix("linalg_").removesuffix("_copy")
+    for step in (str, _in_place, _without_prefix, _without_copy):
+        if (name := step(name)) in _FAMILIES:
+            return name
+    return name
+
+
+def _in_place(name: str) -> str:
+    return name.rstrip("_")
+
+
+def _without_prefix(name: str) -> str:
+    return name.removeprefix("special_").removeprefix("linalg_")
+
+
+def _without_copy(name: str) -> str:
+    return name.removesuffix("_copy")
 
 
 def front(dim: Any, rank: int) -> int:
@@ -779,8 +792,8 @@ def _reduce(a: Asked) -> Found:
         return _pointwise(a)
     gone = reduced(a)
     rank = len(a.shapes[0])
-    if "quantile" in a.name and len(a.out) not in (rank, rank - len(gone)):
-        return "reduce", gone, [None]
+    if "quantile" in a.name and len(a.shapes) > 1 and a.shapes[1]:
+        return "reduce", gone, [None] * len(a.shapes)  # several of them stand in front
     kept = len(a.out) == rank
     return "reduce", gone, [by_axes(without(rank, gone, kept))]
 

@@ -14,7 +14,7 @@ from .layout import memory_word
 from .motion import plain_name
 from .words import axis, shape, size_groups
 
-__all__ = ["before_of", "memory_sentence", "strides_text", "view_rule", "why_needed"]
+__all__ = ["before_of", "is_seen_anew", "memory_sentence", "strides_text", "view_rule", "why_needed"]
 
 # ---------------------------------------------------------------- memory
 
@@ -32,6 +32,9 @@ def memory_sentence(op: Op) -> str:
     x = op.inputs[0] if op.inputs else None
     if kind == "same":
         return say("The very same tensor comes back: nothing is read, moved or written.")
+    if is_seen_anew(op):
+        seen = say("The tensor itself is seen in another way: nothing moves.")
+        return " ".join([seen, _strides(before_of(op) or out, out)])
     if kind == "in-place":
         text = (
             "The numbers are written over those of {x}: no new memory is taken, and every tensor that shares it "
@@ -48,6 +51,14 @@ def memory_sentence(op: Op) -> str:
     elif out.stride:
         said.append(_laid_out(out))
     return " ".join(part for part in said if part)
+
+
+_SEEN_ANEW = frozenset({"transpose", "swapaxes", "swapdims", "t", "squeeze", "unsqueeze", "detach", "requires_grad"})
+
+
+def is_seen_anew(op: Op) -> bool:
+    """Tell whether an operation changed the tensor it was given without writing numbers: `x.transpose_(0, 1)`."""
+    return memory_word(op) == "in-place" and plain_name(op.name) in _SEEN_ANEW
 
 
 def before_of(op: Op) -> TensorInfo | None:
