@@ -225,7 +225,7 @@ ENTRIES = {
     "new memory": (lambda x: x.roll(-1, 1), "B T"),
     "index_copy_: writes into the entries of [V=11, C=21] that the index names; written over the memory that was "
     "there": (
-        lambda x, i: x.index_copy_(0, i, x[:2]),
+        lambda x, i: x.index_copy_(0, i, torch.ones(2, 21)),
         "V C",
         torch.tensor([3, 5]),
     ),
@@ -306,8 +306,8 @@ def test_the_other_kinds_of_memory():
         "(1, 21): so the entries are laid out anew. Strides before (1, 21), after (5, 1): contiguous, the entries "
         "stand in the order of the axes.",
         "none": "No tensor comes out, and no memory is taken.",
-        "seen anew": "The tensor itself is seen in another way: nothing moves. Strides before (21, 1), after (1, 21): not "
-        "contiguous, the entries do not stand one after another in the order of the axes.",
+        "seen anew": "The tensor itself is seen in another way: nothing moves. Strides before (21, 1), after (1, 21): "
+        "not contiguous, the entries do not stand one after another in the order of the axes.",
     }
 
 
