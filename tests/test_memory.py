@@ -36,6 +36,13 @@ def op(call, *shapes, **more):
     return tracer.trace(call, *(torch.randn(s) for s in shapes), **more)[-1]
 
 
+def failed(call, x):
+    try:
+        tracer.trace(call, x, axes=["T C"])
+    except RuntimeError as error:
+        return error.trace.failed
+
+
 ALL = {
     "view": lambda: op(lambda x: x.view(2, 5, 3, 7), (2, 5, 21), axes=["B T C"], sizes={"H": 3, "D": 7}),
     "transpose": lambda: op(lambda x: x.transpose(0, 1), (3, 4), axes=["T C"]),
@@ -55,6 +62,7 @@ ALL = {
     "gather": lambda: op(lambda x: x[torch.tensor([2, 0])], (3, 4), axes=["T C"]),
     "meta": lambda: tracer.trace(lambda x: x.T, torch.randn(3, 4, device="meta"), axes=["T C"])[-1],
     "sparse": lambda: op(lambda x: (x > 0).float().to_sparse(), (3, 4), axes=["T C"]),
+    "failed view": lambda: failed(lambda x: x.T.view(12), torch.randn(3, 4)),
     "no tensor": lambda: op(lambda x: x.sum().item(), (3,), axes=["T"]),
 }
 

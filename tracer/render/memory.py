@@ -48,6 +48,8 @@ def memory_svg(op: Op, note: str = "") -> str:
         page.text(sentence)
     if op.outputs and op.outputs[0].stride is not None and op.outputs[0].offset is not None:
         _draw(op, page)
+    elif not op.outputs and op.inputs and op.inputs[0].stride is not None and op.inputs[0].offset is not None:
+        _draw_alone(op.inputs[0], page)
     return page.svg(title, memory_text(op, note))
 
 
@@ -379,6 +381,18 @@ def _draw(op: Op, page: _Page) -> None:
         _strip(page, say("the copy, in new memory:"), [out], tints[1], shade, width, below=out)
     page.text(_titled(say("after"), len(op.outputs), out), bold=True)
     _grid(page, out, tints[1], shade, width)
+
+
+def _draw_alone(info: TensorInfo, page: _Page) -> None:
+    """Draw the tensor that an operation without a result was given: what a view could not be made of."""
+    width = _cell_width(span([info])[1])
+    page.text(_named(info), bold=True)
+    _grid(page, info, _no_shade, None, width)
+    _strip(page, say("its memory:"), [info], _no_shade, None, width, above=info)
+
+
+def _no_shade(index: Index) -> None:
+    return None
 
 
 def _tints(op: Op, before: TensorInfo | None, shared: bool, shade: _Shade | None) -> tuple[Tint, Tint]:

@@ -11,7 +11,7 @@ from ..costs import bytes_of
 from ..records import Op, TensorInfo
 from ..speech import N_, say, say_count
 from .layout import memory_word
-from .motion import plain_name
+from .motion import Asked, plain_name
 from .words import axis, shape, size_groups
 
 __all__ = ["before_of", "is_seen_anew", "memory_sentence", "strides_text", "view_rule", "why_needed"]
@@ -22,7 +22,26 @@ __all__ = ["before_of", "is_seen_anew", "memory_sentence", "strides_text", "view
 def memory_sentence(op: Op) -> str:
     """Return what memory did: what is shared, the strides before and after, and why a copy was made."""
     if not op.outputs:
-        return say("No tensor comes out, and no memory is taken.")
+        rule = _failed_view(op)
+        return (
+            say("A view cannot do it: {rule}", rule=rule) if rule else say("No tensor comes out, no memory is taken.")
+        )
+    if op.outputs[0].device.startswith("meta"):
+        return " ".join([say("On the meta device nothing is stored; elsewhere:"), _memory_of(op)])
+    return _memory_of(op)
+
+
+def _failed_view(op: Op) -> str:
+    """Return why a view that raised could not be made, or "": it was another mistake."""
+    sizes = Asked(op).numbers(0, "size", "shape") if plain_name(op.name) == "view" and op.inputs else ()
+    if not sizes or not all(type(n) is int for n in sizes):
+        return ""
+    rest = prod(n for n in sizes if n != -1)
+    whole = prod(op.inputs[0].shape)
+    return view_rule(op.inputs[0], [whole // rest if n == -1 else n for n in sizes]) if rest > 0 else ""
+
+
+def _memory_of(op: Op) -> str:
     out = op.outputs[0]
     kind = memory_word(op)
     if kind == "inside":
@@ -76,7 +95,7 @@ def why_needed(op: Op, later: Iterable[Op]) -> str:
         return ""
     for user in later:
         if plain_name(user.name) in ("view", "view_as") and op.outputs[0].id in [info.id for info in user.inputs[:1]]:
-            if rule := view_rule(op.inputs[0], user.outputs[0]) if user.outputs else "":
+            if rule := view_rule(op.inputs[0], user.outputs[0].shape) if user.outputs else "":
                 text = "Without it operation {index}, {name}, would fail: {rule}"
                 return say(text, index=user.index, name=user.name, rule=rule)
     return ""
@@ -116,7 +135,7 @@ def _why_copied(op: Op, old: TensorInfo, new: TensorInfo) -> str:
         text = "The order of the axes asks for strides {wanted}, and they were {old}: so the entries are laid out anew."
         return say(text, wanted=strides_text(wanted), old=strides_text(old.stride))
     if name in ("reshape", "flatten", "reshape_as", "ravel", "unflatten"):
-        rule = view_rule(old, new)
+        rule = view_rule(old, new.shape)
         return say("A view cannot do it: {rule}", rule=rule) if rule else ""
     if name in ("cat", "stack", "concat", "concatenate", "repeat", "repeat_interleave"):
         return say(
@@ -127,11 +146,11 @@ def _why_copied(op: Op, old: TensorInfo, new: TensorInfo) -> str:
     return ""
 
 
-def view_rule(old: TensorInfo, new: TensorInfo) -> str:
+def view_rule(old: TensorInfo, new: Sequence[int]) -> str:
     """Return why a view of `old` cannot have the shape of `new`, with the numbers; "" where it can, or is not known."""
-    if old.stride is None or prod(old.shape) != prod(new.shape) or prod(old.shape) <= 0:
+    if old.stride is None or prod(old.shape) != prod(new) or prod(old.shape) <= 0:
         return ""
-    for ours, theirs in size_groups(old.shape, new.shape):
+    for ours, theirs in size_groups(old.shape, new):
         for i, j in pairwise(ours):
             wanted = old.shape[j] * old.stride[j]
             if old.stride[i] != wanted:
