@@ -299,7 +299,7 @@ def test_the_other_kinds_of_memory():
         "contiguous, the entries do not stand one after another in the order of the axes.",
         "same": "The very same tensor comes back: nothing is read, moved or written.",
         "in-place": "The numbers are written over those of x [T=5, C=21]: no new memory is taken, and every tensor "
-        "that shares it changes too.",
+        "that shares these places changes too.",
         "new": "420 bytes of new memory are taken. Strides (21, 1): contiguous, the entries stand in the order of the "
         "axes.",
         "copy": "420 bytes of new memory are taken. The order of the axes asks for strides (5, 1), and they were "
@@ -316,8 +316,8 @@ def test_a_view_that_raised_says_which_rule_failed():
         tracer.trace(lambda x: x.transpose(1, 2).view(2, 5, -1), torch.randn(2, 3, 5, 7), axes=["B H T D"], sizes=SIZES)
     failed = caught.value.trace.failed
     assert memory_sentence(failed) == (
-        "A view cannot do it: joining H=3 with D=7 needs the stride of H=3 to be 7 x 1 = 7, the size times the stride of "
-        "what follows, and it is 35."
+        "A view cannot do it: joining H=3 with D=7 needs the stride of H=3 to be 7 x 1 = 7, the size times the stride "
+        "of what follows, and it is 35."
     )
     with pytest.raises(RuntimeError) as caught:
         tracer.trace(lambda x: x.view(2, 6), torch.randn(2, 5))
@@ -327,7 +327,7 @@ def test_a_view_that_raised_says_which_rule_failed():
 def test_the_meta_device_stores_nothing():
     x = torch.randn(5, 21, device="meta")
     said = memory_sentence(tracer.trace(lambda x: x + 1, x, axes=["T C"])[-1])
-    assert said.startswith("On the meta device nothing is stored; elsewhere: 420 bytes of new memory are taken.")
+    assert said.startswith("On the meta device nothing is stored. Elsewhere: 420 bytes of new memory are taken.")
 
 
 @st.composite

@@ -122,8 +122,13 @@ class Sharing:
         if not self.rows:
             return f'<div class="shape-tracer">{style(())}<p>{esc(self)}</p></div>'
         axes = {name for row in self.rows for info, _ in row.tensors for name in info.axes}
-        heads = "".join(f'<th scope="col">{esc(h)}</th>' for h in (say("memory"), say("tensors that share it")))
-        caption = esc(say("Tensors that share memory: what is written into one is seen in all."))
+        heads = f'<th scope="col" class="st-code">{esc(say("memory"))}</th>'
+        heads += f'<th scope="col">{esc(say("tensors that share it"))}</th>'
+        caption = esc(
+            say(
+                "Tensors that share memory: what is written into one changes the others where they have the same places."
+            )
+        )
         top = f"<caption>{caption}</caption><thead><tr>{heads}</tr></thead>"
         body = "".join(map(_row, self.rows))
         return f'<div class="shape-tracer">{style(axes)}<table class="st-t">{top}<tbody>{body}</tbody></table></div>'

@@ -22,12 +22,11 @@ __all__ = ["before_of", "is_seen_anew", "memory_sentence", "strides_text", "view
 def memory_sentence(op: Op) -> str:
     """Return what memory did: what is shared, the strides before and after, and why a copy was made."""
     if not op.outputs:
-        rule = _failed_view(op)
-        return (
-            say("A view cannot do it: {rule}", rule=rule) if rule else say("No tensor comes out, no memory is taken.")
-        )
+        if rule := _failed_view(op):
+            return say("A view cannot do it: {rule}", rule=rule)
+        return say("No tensor comes out, no memory is taken.")
     if op.outputs[0].device.startswith("meta"):
-        return " ".join([say("On the meta device nothing is stored; elsewhere:"), _memory_of(op)])
+        return " ".join([say("On the meta device nothing is stored. Elsewhere:"), _memory_of(op)])
     return _memory_of(op)
 
 
@@ -56,8 +55,8 @@ def _memory_of(op: Op) -> str:
         return " ".join([seen, _strides(before_of(op) or out, out)])
     if kind == "in-place":
         text = (
-            "The numbers are written over those of {x}: no new memory is taken, and every tensor that shares it "
-            "changes too."
+            "The numbers are written over those of {x}: no new memory is taken, and every tensor that shares these "
+            "places changes too."
         )
         return say(text, x=_tensor(x or out))
     if kind == "view":
