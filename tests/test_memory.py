@@ -5,6 +5,7 @@ import xml.etree.ElementTree as ET
 from itertools import combinations, pairwise, product
 
 import pytest
+import test_situations
 import torch
 from hypothesis import given
 from test_explain import info, strided
@@ -253,6 +254,21 @@ def test_a_saved_trace_gives_the_same_pictures(trace):
     saved = tracer.Trace.from_json(trace.to_json())
     assert [saved.memory(i).svg for i in range(len(trace))] == [trace.memory(i).svg for i in range(len(trace))]
     assert str(saved.memory()) == str(trace.memory())
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", [name for name in test_situations.CASES if "compiled" not in name])
+def test_every_operation_of_awkward_code_can_be_drawn(name):
+    torch.manual_seed(0)
+    model, inputs = test_situations.CASES[name][0]()
+    try:
+        trace = tracer.trace(model, *inputs)
+    except Exception as error:  # the situation is one of failing
+        trace = error.trace
+    for i, one in enumerate(trace):
+        assert trace.memory(i).op is one
+        assert drawn(one).find(f"{SVG}title").text.endswith(one.name)
+    assert str(trace.memory())
 
 
 def test_the_width_is_that_of_the_view_box():

@@ -125,9 +125,7 @@ class Sharing:
         heads = f'<th scope="col" class="st-code">{esc(say("memory"))}</th>'
         heads += f'<th scope="col">{esc(say("tensors that share it"))}</th>'
         caption = esc(
-            say(
-                "Tensors that share memory: what is written into one changes the others where they have the same places."
-            )
+            say("Tensors that share memory: writing into one changes the others where they have the same places.")
         )
         top = f"<caption>{caption}</caption><thead><tr>{heads}</tr></thead>"
         body = "".join(map(_row, self.rows))
