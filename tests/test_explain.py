@@ -324,6 +324,14 @@ def test_a_view_that_raised_says_which_rule_failed():
     assert memory_sentence(caught.value.trace.failed) == "No tensor comes out, no memory is taken."
 
 
+def test_another_order_of_memory_is_not_called_that_of_the_axes():
+    x = torch.randn(2, 3, 4, 5)
+    op = tracer.trace(lambda x: x.contiguous(memory_format=torch.channels_last), x)[-1]
+    assert explain(op) == "contiguous: makes [2, 3, 4, 5] from [2, 3, 4, 5]; the numbers are copied to new memory"
+    assert "The order of the axes asks" not in memory_sentence(op)
+    assert "after (60, 1, 15, 3): not contiguous" in memory_sentence(op)
+
+
 def test_the_meta_device_stores_nothing():
     x = torch.randn(5, 21, device="meta")
     said = memory_sentence(tracer.trace(lambda x: x + 1, x, axes=["T C"])[-1])

@@ -612,6 +612,8 @@ def _copied(a: Asked) -> str | None:
     x, out = a.op.inputs[0], a.op.outputs[0]
     if a.name == "copy":
         return say("writes {y} over {x}", y=who(a.op, 1), x=shape(x)) if len(a.op.inputs) > 1 else None
+    if a.name == "contiguous" and not out.contiguous:  # another order was asked for: channels_last
+        return None
     if a.name == "contiguous" and out.memory == "new":
         return say("lays the entries of {x} out in the order of its axes", x=shape(x))
     if a.name == "contiguous" and out.memory in ("same", "view"):

@@ -129,7 +129,7 @@ def strides_text(numbers: Sequence[int]) -> str:
 def _why_copied(op: Op, old: TensorInfo, new: TensorInfo) -> str:
     """Say why an operation that only moves numbers had to."""
     name = plain_name(op.name)
-    if name == "contiguous" and old.stride is not None:
+    if name == "contiguous" and old.stride is not None and new.contiguous:
         wanted = tuple(prod(old.shape[i + 1 :]) for i in range(len(old.shape)))
         text = "The order of the axes asks for strides {wanted}, and they were {old}: so the entries are laid out anew."
         return say(text, wanted=strides_text(wanted), old=strides_text(old.stride))
