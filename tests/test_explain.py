@@ -332,6 +332,12 @@ def test_another_order_of_memory_is_not_called_that_of_the_axes():
     assert "after (60, 1, 15, 3): not contiguous" in memory_sentence(op)
 
 
+def test_a_tensor_that_is_resized_is_not_said_to_be_written_over():
+    op = tracer.trace(lambda x: x.resize_(3), torch.randn(2, 3))[-1]
+    assert explain(op) == "resize_: makes [3] from [2, 3]"
+    assert memory_sentence(op) == "What memory did here cannot be asked for."
+
+
 def test_the_meta_device_stores_nothing():
     x = torch.randn(5, 21, device="meta")
     said = memory_sentence(tracer.trace(lambda x: x + 1, x, axes=["T C"])[-1])

@@ -12,7 +12,7 @@ from ..records import Op, TensorInfo
 from ..speech import N_, say, say_count
 from .layout import memory_word
 from .motion import Asked, einsum_letters, index_of, motion, order_of, reduced
-from .storage import is_seen_anew, memory_sentence
+from .storage import is_exchanged, is_seen_anew, memory_sentence
 from .words import axis, each, groups_of, listed, number, others, shape, times, who
 
 __all__ = ["explain", "memory_sentence"]
@@ -44,6 +44,8 @@ def _by_shapes(op: Op) -> str:
 
 def _moved(op: Op) -> str:
     """Say in few words what memory did, where that is not plain: a result of a computation is new."""
+    if is_exchanged(op):
+        return ""
     if is_seen_anew(op):
         return say("nothing moves in memory")
     return {
@@ -429,7 +431,7 @@ def _sdpa(a: Asked) -> str:
     if a.named.get("is_causal") is True or any(x is True for x in a.plain[:3]):
         said.append(say("no query looks past its own place"))
     if len(a.op.inputs) > 3:
-        said.append(say("the mask {mask} has its say", mask=shape(a.op.inputs[3])))
+        said.append(say("with the mask {mask}", mask=shape(a.op.inputs[3])))
     return ", ".join(said)
 
 

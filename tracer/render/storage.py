@@ -14,7 +14,7 @@ from .layout import memory_word
 from .motion import Asked, plain_name
 from .words import axis, shape, size_groups
 
-__all__ = ["before_of", "is_seen_anew", "memory_sentence", "strides_text", "view_rule", "why_needed"]
+__all__ = ["before_of", "is_exchanged", "is_seen_anew", "memory_sentence", "strides_text", "view_rule", "why_needed"]
 
 # ---------------------------------------------------------------- memory
 
@@ -45,7 +45,7 @@ def _memory_of(op: Op) -> str:
     kind = memory_word(op)
     if kind == "inside":
         return say("A step inside another operation: its kernel need not write this tensor to memory at all.")
-    if kind == "unknown":
+    if kind == "unknown" or is_exchanged(op):
         return say("What memory did here cannot be asked for.")
     x = op.inputs[0] if op.inputs else None
     if kind == "same":
@@ -77,6 +77,11 @@ _SEEN_ANEW = frozenset({"transpose", "swapaxes", "swapdims", "t", "squeeze", "un
 def is_seen_anew(op: Op) -> bool:
     """Tell whether an operation changed the tensor it was given without writing numbers: `x.transpose_(0, 1)`."""
     return memory_word(op) == "in-place" and plain_name(op.name) in _SEEN_ANEW
+
+
+def is_exchanged(op: Op) -> bool:
+    """Tell whether an operation may give a tensor other memory, or more of it: `resize_`, `x.data = y`."""
+    return memory_word(op) == "in-place" and plain_name(op.name) in ("resize", "set", "data")
 
 
 def before_of(op: Op) -> TensorInfo | None:
