@@ -256,6 +256,20 @@ def test_results_in_several_parts() -> None:
     assert "Result 1: " in judge(pair, lambda x: (x[:, :-1], x[:, :-1])).message
 
 
+def test_another_convention_is_right_if_it_is_kept_throughout() -> None:
+    def interleaved(x: Tensor, H: int) -> Tensor:
+        return x.unflatten(-1, (-1, H)).permute(0, 3, 1, 2)
+
+    def now_this_now_that(x: Tensor, H: int) -> Tensor:
+        return right(x, H) if x.shape[0] == 4 else interleaved(x, H)
+
+    both = Exercise(**(vars(SPLIT) | {"also": (interleaved,)}))
+    assert [judge(both, answer).status for answer in (right, interleaved, now_this_now_that)] == ["right"] * 2 + [
+        "wrong"
+    ]
+    assert judge(SPLIT, interleaved).mistake == "split_heads_d_before_h"
+
+
 # ------------------------------------------------------------------ inputs and random state
 
 
@@ -274,6 +288,28 @@ def test_inputs_changed_in_place_are_noticed() -> None:
         assert f"input {name} in place" in feedback.message
     wrong_too = split(lambda x, H: right(x.add_(1), H))
     assert wrong_too.status == "wrong" and "changes x in place" in wrong_too.message
+
+
+def test_a_gradient_that_is_not_finite_is_told() -> None:
+    def covered_up(scores: Tensor, keep: Tensor) -> Tensor:
+        mask = torch.zeros(keep.shape).masked_fill(~keep, float("-inf"))
+        return (scores + mask).softmax(-1).nan_to_num(0.0)
+
+    def whole(scores: Tensor, keep: Tensor) -> Tensor:
+        return scores.masked_fill(~keep, -1e9).softmax(-1) * keep
+
+    exercise = BY_ID["rows_without_keys"]
+    feedback = judge(exercise, covered_up)
+    assert (feedback.status, feedback.mistake) == ("wrong", "gradient_not_finite")
+    assert "NaN" in feedback.message and "scores: [B, H, T, S] = " in feedback.message
+
+    def by_numpy(scores: Tensor, keep: Tensor) -> Tensor:  # torch refuses .numpy() where a gradient is wanted
+        return whole(torch.from_numpy(scores.numpy()), keep)
+
+    for answer in (whole, by_numpy, torch.no_grad()(whole), torch.no_grad()(covered_up)):
+        assert judge(exercise, answer).status == "right"
+    with torch.no_grad():
+        assert judge(exercise, covered_up).mistake == "gradient_not_finite"
 
 
 def test_a_check_reads_and_changes_no_global_random_state() -> None:
