@@ -5,6 +5,7 @@ place in memory; a shade of the axis colour tells pieces apart and is never the 
 their ends. What is said about memory comes from `storage`; all text goes through `esc`.
 """
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, product
@@ -344,8 +345,9 @@ def _rule(name: str) -> str:
 
 
 def _wrapped(words: str, most: int) -> list[str]:
+    """Cut words into lines; strides, `(21, 7, 1)`, stay together where they fit."""
     lines = [""]
-    for word in words.split():
+    for word in re.findall(r"\([\d, ]+\)\S*|\S+", words):
         while len(word) > most:
             lines.append(word[:most])
             word = word[most:]
