@@ -1,4 +1,4 @@
-"""Runs the command line."""
+"""`python -m tracer`."""
 
 import sys
 
