@@ -25,7 +25,7 @@ from typing import Any, Literal
 from ..errors import TracerError
 from ..speech import _
 from .walls import WAYS, Room
-from .wire import Frames, TooMuch, WireError, frame
+from .wire import GOODBYE, Frames, TooMuch, WireError, frame
 
 __all__ = ["Apart", "Bounds", "Ending", "Heard", "NotIsolated", "Nursery", "Unwalled"]
 
@@ -208,6 +208,8 @@ class Nursery:
         self._stopped.set()
 
     def __exit__(self, *_error: object) -> None:
+        with contextlib.suppress(OSError):  # it may be gone
+            self._control.sendall(GOODBYE)
         self._control.close()
         try:
             self._process.wait(10)

@@ -29,7 +29,7 @@ import tqdm.auto
 
 from .. import classroom, engine, explorer, models
 from .walls import WAYS, Room, enter, prepare, tried
-from .wire import HEAD, frame
+from .wire import GOODBYE, HEAD, frame
 from .worker import run_notebook
 
 __all__ = ["LOADED", "main", "readable", "serve"]
@@ -166,14 +166,14 @@ def _holds_more(room: Room) -> bool:
 # ------------------------------------------------------------------ serving
 
 
-def serve(control: socket.socket) -> None:
-    """Fork a watcher and its child for each request, until the grader closes its end; one byte says which way."""
+def serve(control: socket.socket) -> bool:
+    """Fork a watcher and its child for each request, where one byte says which way; return whether the end was told."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # watchers are reaped by the kernel
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the grader's
     while True:
         data, handles, _flags, _address = socket.recv_fds(control, 1, 4)
-        if not data:
-            return
+        if not data or data == GOODBYE:
+            return bool(data)
         if os.fork() == 0:
             control.close()
             try:
@@ -189,13 +189,12 @@ def serve(control: socket.socket) -> None:
 
 
 def main() -> None:
-    """Serve on the socket that standard input is; the folder named on the command line goes when the grader is gone."""
-    grader = os.getppid()
+    """Serve on the socket that standard input is; remove the folder on the command line if the grader was killed."""
     with socket.socket(fileno=os.dup(0)) as control:
         control.sendall(json.dumps(readable()).encode() + b"\n")
-        serve(control)
-    if os.getppid() != grader:  # it was killed; watchers see that within a twentieth of a second
-        time.sleep(0.5)
+        told = serve(control)
+    if not told:
+        time.sleep(0.5)  # watchers see it within a twentieth of a second
         shutil.rmtree(sys.argv[1], ignore_errors=True)
 
 
