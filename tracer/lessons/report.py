@@ -109,7 +109,8 @@ def _picture(caption: str, what: str, groups: dict[str, list[Row]]) -> str:
     """Return a table with one mark for each exercise and a bar of points for each group."""
     heads = "".join(f'<th scope="col">{esc(head)}</th>' for head in (what, _("exercises"), _("points")))
     body = "".join(
-        f'<tr><th scope="row">{esc(name)}</th><td style="text-align:left;line-height:1.7">{" ".join(map(_mark, rows))}</td>'
+        f'<tr><th scope="row">{esc(name)}</th>'
+        f'<td style="text-align:left;line-height:1.7">{" ".join(map(_mark, rows))}</td>'
         f'<td style="text-align:left">{_Sum.of(rows).cell()}</td></tr>'
         for name, rows in groups.items()
     )
