@@ -26,7 +26,7 @@ from .result import Trace
 from .sites import stop_at
 from .speech import say
 
-__all__ = ["Recording", "new_recorder", "record", "trace"]
+__all__ = ["Recording", "follow", "new_recorder", "record", "trace"]
 
 
 def trace(
@@ -61,15 +61,26 @@ def trace(
         kind = type(model_or_function).__name__
         text = "trace takes a model or a function, and then its inputs: trace(model, x); the first is of type {kind}."
         raise TypeError(say(text, kind=kind))
-    recorder = new_recorder(sizes, expand, keep_values)
+    return follow(new_recorder(sizes, expand, keep_values), model_or_function, inputs, kwargs, axes)
+
+
+def follow(
+    recorder: Recorder,
+    target: Any,
+    inputs: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    axes: Sequence[str] | Mapping[str, str] | None,
+) -> Trace:
+    """Do what `trace` does, with a recorder that was made before."""
+    __tracebackhide__ = True
     with DisableTorchFunction():
-        signature = model_or_function.forward if isinstance(model_or_function, nn.Module) else model_or_function
-        recorder.declare(model_or_function, bind(signature, inputs, kwargs), axes)
+        signature = target.forward if isinstance(target, nn.Module) else target
+        recorder.declare(target, bind(signature, inputs, kwargs), axes)
     with Recording(recorder, {}) as found:
-        if _is_compiled(model_or_function):
-            found.output = _call(hooks.run_untouched, (model_or_function, inputs, kwargs), {})
+        if _is_compiled(target):
+            found.output = _call(hooks.run_untouched, (target, inputs, kwargs), {})
         else:
-            found.output = _call(model_or_function, inputs, kwargs)
+            found.output = _call(target, inputs, kwargs)
         recorder.returned(found.output)
     _look_at(found.output, recorder)
     return found

@@ -43,6 +43,7 @@ class Ledger:
         """`introduce` is told of each tensor that the run did not make, with the number of its first fact."""
         self.facts, self.values = log.facts, log.values
         self.keep_values, self.introduce = keep_values, introduce
+        self.most_kept = _KEPT_ELEMENTS
         self.known: dict[int, Entry] = {}
         self.outside: dict[int, tuple[weak[Tensor], int]] = {}
         """storage address -> a tensor from outside the run, and its storage's number"""
@@ -191,7 +192,7 @@ class Ledger:
         if self.facts[fact][4] is None or t.device.type == "meta" or t.is_complex():
             return
         with torch.no_grad(), DisableTorchFunction():
-            if t.numel() <= _KEPT_ELEMENTS:
+            if t.numel() <= self.most_kept:
                 self.values[fact] = t.detach().cpu().tolist()
 
 

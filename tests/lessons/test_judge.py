@@ -276,6 +276,24 @@ def test_inputs_changed_in_place_are_noticed() -> None:
     assert wrong_too.status == "wrong" and "changes x in place" in wrong_too.message
 
 
+def test_a_gradient_that_is_not_finite_is_told() -> None:
+    def covered_up(scores: Tensor, keep: Tensor) -> Tensor:
+        mask = torch.zeros(keep.shape).masked_fill(~keep, float("-inf"))
+        return (scores + mask).softmax(-1).nan_to_num(0.0)
+
+    def whole(scores: Tensor, keep: Tensor) -> Tensor:
+        return scores.masked_fill(~keep, -1e9).softmax(-1) * keep
+
+    exercise = BY_ID["rows_without_keys"]
+    feedback = judge(exercise, covered_up)
+    assert (feedback.status, feedback.mistake) == ("wrong", "gradient_not_finite")
+    assert "NaN" in feedback.message and "scores: [B, H, T, S] = " in feedback.message
+    for answer in (whole, torch.no_grad()(whole), torch.no_grad()(covered_up)):
+        assert judge(exercise, answer).status == "right"
+    with torch.no_grad():
+        assert judge(exercise, covered_up).mistake == "gradient_not_finite"
+
+
 def test_a_check_reads_and_changes_no_global_random_state() -> None:
     before, python = torch.get_rng_state(), random.getstate()
     split(right)

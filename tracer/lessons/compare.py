@@ -10,9 +10,10 @@ from ..speech import _
 from .exercise import Case
 from .shapes import read, write
 
-__all__ = ["as_numbers", "describe_inputs", "difference", "label"]
+__all__ = ["all_numbers", "as_numbers", "describe_inputs", "difference", "facts", "label"]
 
-# Allowed difference, relative and absolute, by the kind of number that the learner's result holds.
+# Allowed difference by the kind of number that the results hold: relative to the number, and to the largest
+# number of the wanted result where that is above 1 (a sum of large terms may end near 0).
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 2e-2}
 
 
@@ -25,8 +26,10 @@ def describe_inputs(names: tuple[str, ...], given: tuple[str | None, ...], case:
     """Return what a function was called with: `x: [B, T, C] = [2, 5, 12], H = 3`."""
     texts = []
     for name, axes, arg in zip(names, given, case.args, strict=True):
-        shape = list(arg.shape) if isinstance(arg, Tensor) else None
-        texts.append(f"{name} = {arg}" if shape is None else f"{name}: {label(axes or '')} = {shape}")
+        if isinstance(arg, Tensor):
+            texts.append(f"{name}: {label(axes or '')} = {list(arg.shape)}")
+        else:
+            texts.append(f"{name} = {getattr(arg, '__name__', str(arg)).strip('_')}")
     return ", ".join(texts)
 
 
@@ -55,9 +58,44 @@ def difference(got: Any, want: Any, axes: tuple[str, ...], tolerance: float | No
     if numbers.shape != wanted.shape:
         text = _("Your result has the shape {got}; asked for is {label} = {want}.")
         return text.format(got=list(numbers.shape), label=label(name), want=list(wanted.shape))
-    limit = tolerance or TOLERANCE.get(got.dtype if isinstance(got, Tensor) else torch.float64, 0.0)
-    close = torch.isclose(numbers, wanted, rtol=limit, atol=limit, equal_nan=True)
+    close = _close(numbers, wanted, tolerance or _tolerance(got, want))
     return None if bool(close.all()) else _wrong_numbers(numbers, wanted, close, name)
+
+
+def _tolerance(got: Any, want: Any) -> float:
+    """Return what the coarser of both allows: a float64 answer may be nearer to the truth than a float32 reference."""
+    dtypes = [value.dtype if isinstance(value, Tensor) else torch.float64 for value in (got, want)]
+    return max(TOLERANCE.get(dtype, 0.0) for dtype in dtypes)
+
+
+def _close(got: Tensor, want: Tensor, limit: float) -> Tensor:
+    largest = want[want.isfinite()].abs().max().item() if bool(want.isfinite().any()) else 0.0
+    return torch.isclose(got, want, rtol=limit, atol=limit * max(1.0, largest), equal_nan=True)
+
+
+def all_numbers(value: Any) -> Any:
+    """Return `as_numbers` of a result, or of each of several as a tuple."""
+    return tuple(map(as_numbers, value)) if isinstance(value, tuple | list) else as_numbers(value)
+
+
+def facts(got: Any, want: Any, axes: tuple[str, ...], tolerance: float | None = None) -> dict[str, object]:
+    """Return what a message may quote: `shape`, `wanted`; and `place`, `got`, `want` of the first number that differs.
+
+    Of several results the first that differs is taken. Empty where the results cannot be compared.
+    """
+    if isinstance(want, tuple) and isinstance(got, tuple | list) and len(got) == len(want):
+        parts = (facts(g, w, (a,), tolerance) for g, w, a in zip(got, want, axes, strict=True))
+        return next((part for part in parts if "place" in part or part.get("shape") != part.get("wanted")), {})
+    numbers, wanted = as_numbers(got), as_numbers(want)
+    if numbers is None or wanted is None:
+        return {}
+    found: dict[str, object] = {"shape": list(numbers.shape), "wanted": list(wanted.shape)}
+    if numbers.shape == wanted.shape:
+        off = (~_close(numbers, wanted, tolerance or _tolerance(got, want))).nonzero()
+        for first in off[:1].tolist():
+            found |= {"place": _coordinates(axes[0] if axes else "", first)}
+            found |= {"got": f"{numbers[tuple(first)].item():.4g}", "want": f"{wanted[tuple(first)].item():.4g}"}
+    return found
 
 
 def _of_several(got: Any, want: tuple[Any, ...], axes: tuple[str, ...], tolerance: float | None) -> str | None:
@@ -85,8 +123,8 @@ def _wrong_kind(got: Any, axes: str) -> str:
 
 
 def _wrong_numbers(got: Tensor, want: Tensor, close: Tensor, axes: str) -> str:
-    first = [int(i) for i in (~close).nonzero()[0]] if close.dim() else []
-    facts: Mapping[str, object] = {
+    first = [int(i) for i in (~close).nonzero()[0]]
+    found: Mapping[str, object] = {
         "place": _coordinates(axes, first),
         "got": f"{got[tuple(first)].item():.4g}",
         "want": f"{want[tuple(first)].item():.4g}",
@@ -97,7 +135,7 @@ def _wrong_numbers(got: Tensor, want: Tensor, close: Tensor, axes: str) -> str:
     text += " " + _("{wrong} of {all} numbers differ.")
     if bool(got.isnan().any()):
         text += " " + _("Your result holds NaN.")
-    return text.format(**facts)
+    return text.format(**found)
 
 
 def _coordinates(axes: str, index: list[int]) -> str:

@@ -9,7 +9,17 @@ from typing import Any
 
 from ..errors import TracerError
 from ..speech import _
-from . import lesson_00, lesson_10, store
+from . import (
+    lesson_00,
+    lesson_01,
+    lesson_02,
+    lesson_03,
+    lesson_04,
+    lesson_05,
+    lesson_06,
+    lesson_10,
+    store,
+)
 from .exercise import Exercise
 from .feedback import Feedback, Note, Status, badge
 from .judge import judge
@@ -33,7 +43,16 @@ def _collect(*lessons: tuple[Exercise, ...]) -> dict[str, Exercise]:
     return found
 
 
-_EXERCISES = _collect(lesson_00.EXERCISES, lesson_10.EXERCISES)
+_EXERCISES = _collect(
+    lesson_00.EXERCISES,
+    lesson_01.EXERCISES,
+    lesson_02.EXERCISES,
+    lesson_03.EXERCISES,
+    lesson_04.EXERCISES,
+    lesson_05.EXERCISES,
+    lesson_06.EXERCISES,
+    lesson_10.EXERCISES,
+)
 
 
 def exercises() -> tuple[Exercise, ...]:

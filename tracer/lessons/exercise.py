@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..speech import _
 
-__all__ = ["Case", "Draw", "Exercise", "Kind", "Mistake", "Property", "counting", "show", "usual_cases"]
+__all__ = ["Case", "Draw", "Exercise", "Kind", "Mistake", "Property", "counting", "known", "show", "usual_cases"]
 
 Kind = Literal["function", "shape", "number", "choice"]
 Numbers = dict[str, object]
@@ -39,8 +39,9 @@ class Mistake:
     """A wrong answer that people really give, with the words for it.
 
     `wrong` holds it in one or more runnable forms: functions, or for other kinds the answers themselves. `says` is a
-    template; it may use the sizes of the case and what `numbers(case, got, want)` returns. `raises` is a part of the
-    exception's text when the mistake shows as an exception.
+    template; it may use the sizes of the case, what `numbers(case, got, want)` returns, and of the first number that
+    differs `{place}`, `{got}` and `{want}`, or where the shapes differ `{shape}` and `{wanted}`. A form that raises is
+    known by the same exception in the same cases; with `raises`, any exception counts whose text has this part.
     """
 
     id: str
@@ -50,16 +51,28 @@ class Mistake:
     raises: str | None = None
 
 
+def known(
+    id: str,
+    says: str,
+    *wrong: Any,
+    numbers: Callable[[Case, Any, Any], Numbers] = _no_numbers,
+    raises: str | None = None,
+) -> Mistake:
+    """Return a `Mistake`, written shortly: its name, its words, and its runnable forms."""
+    return Mistake(id=id, wrong=wrong, says=says, numbers=numbers, raises=raises)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Property:
     """Something that holds for every right answer and can be tested without the reference.
 
-    `fails(case, got)` returns None where it holds, else the numbers for `says`.
+    `fails(case, got)` returns None where it holds, else the numbers for `says`. `got` is a float64 tensor of the right
+    shape without NaN, or a tuple of them where several results are asked for.
     """
 
     id: str
     says: str
-    fails: Callable[[Case, Tensor], Numbers | None]
+    fails: Callable[[Case, Any], Numbers | None]
 
 
 class Fill(Protocol):
@@ -85,6 +98,14 @@ class Draw:
         """Return independent standard normal numbers of this shape."""
         return torch.randn(shape, generator=self._generator, device="cpu", dtype=torch.float32)
 
+    def digits(self, *shape: int) -> Tensor:
+        """Return whole numbers from -3 to 3 of this shape, as floats: readable, and exact in sums and products."""
+        return torch.randint(-3, 4, shape, generator=self._generator, device="cpu").float()
+
+    def ids(self, below: int, *shape: int) -> Tensor:
+        """Return whole numbers from 0 to `below` (not included) of this shape."""
+        return torch.randint(below, shape, generator=self._generator, device="cpu")
+
 
 def counting(*shape: int) -> Tensor:
     """Return 0, 1, 2, … in this shape: readable numbers for the first case, which messages quote."""
@@ -95,11 +116,25 @@ def _with_width(sizes: dict[str, int]) -> dict[str, int]:
     return sizes | {"C": sizes["H"] * sizes["D"]} if {"H", "D"} <= sizes.keys() else sizes
 
 
-def usual_cases(draw: Draw, letters: str, build: Callable[[dict[str, int], Fill], tuple[Any, ...]]) -> list[Case]:
-    """Return the usual inputs: readable, random with distinct sizes twice, all sizes equal, and mostly ones."""
+def usual_cases(
+    draw: Draw,
+    letters: str,
+    build: Callable[[dict[str, int], Fill], tuple[Any, ...]],
+    *,
+    first: Fill = counting,
+) -> list[Case]:
+    """Return the usual inputs: readable, random with distinct sizes twice, all sizes equal, and mostly ones.
+
+    `build(sizes, fill)` makes the arguments; `first` fills those of the first case, which messages quote. Where there
+    are T and S, T is the smaller, the larger, and the smaller again.
+    """
     names = letters.split()
-    plan: list[tuple[dict[str, int], Fill]] = [(draw.sizes(letters), counting)]
-    plan += [(draw.sizes(letters), draw.normal) for _n in range(2)]
+    plan: list[tuple[dict[str, int], Fill]] = []
+    for place, fill in enumerate((first, draw.normal, draw.normal)):
+        sizes = draw.sizes(letters)
+        if "T" in sizes and "S" in sizes and (sizes["T"] < sizes["S"]) == (place == 1):
+            sizes["T"], sizes["S"] = sizes["S"], sizes["T"]
+        plan.append((sizes, fill))
     plan += [(_with_width(dict.fromkeys(names, 4)), draw.normal)]
     plan += [(_with_width(dict.fromkeys(names, 1) | {"D": 3}), draw.normal)]
     return [Case(build(sizes, fill), sizes) for sizes, fill in plan]
@@ -111,8 +146,8 @@ class Exercise:
 
     `reference` is a function, the text of a shape, a number, or the letter of a choice, as `kind` says. `also` are
     further right answers of another writing. `given` and `axes` name the axes of the arguments (None for a plain
-    number) and of each result. `review` is the number of the review question it belongs to. `why` is told with a
-    right answer and with the solution.
+    number) and of each result. With `gradients`, those of a right answer must be finite too. `review` is the number of
+    the review question it belongs to. `why` is told with a right answer and with the solution.
     """
 
     id: str
@@ -132,6 +167,7 @@ class Exercise:
     properties: tuple[Property, ...] = ()
     also: tuple[Any, ...] = ()
     tolerance: float | None = None
+    gradients: bool = False
     choices: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:

@@ -255,8 +255,8 @@ SPLIT_HEADS = Exercise(
             id="split_heads_d_before_h",
             wrong=(_cut_d_before_h,),
             says=N_(
-                "The width is cut as (D H) instead of (H D): head 0 takes every {H}th feature, {got} of token 0, and "
-                "not the first {D}, {want}. "
+                "The width is cut as (D H) instead of (H D): head 0 takes features that lie {H} "
+                "apart, {got} of token 0, and not the first {D}, {want}. "
                 "In view(B, T, H, D) the outer part, H, is written first."
             ),
             numbers=_features_of_head_0,

@@ -10,13 +10,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from ..speech import _
-from .compare import as_numbers, describe_inputs, difference
+from .compare import all_numbers, describe_inputs, difference, facts
 from .exercise import Case, Draw, Exercise, Mistake
 from .feedback import Feedback, Status
+from .parting import explained, parting
 from .running import Outcome, has_placeholder, run
 
-__all__ = ["arguments", "try_function"]
+__all__ = ["Trial", "arguments", "try_function"]
 
 
 def arguments(exercise: Exercise) -> tuple[str, ...]:
@@ -29,9 +33,22 @@ class Trial:
     """One function on all cases of one exercise."""
 
     exercise: Exercise
+    answer: Callable[..., Any]
     cases: Sequence[Case]
     wants: Sequence[Any]
     outcomes: Sequence[Outcome]
+
+    @classmethod
+    def of(cls, exercise: Exercise, answer: Callable[..., Any], draw: Draw) -> "Trial":
+        """Run a function and the reference on fresh inputs."""
+        names, cases = arguments(exercise), exercise.inputs(draw) if exercise.inputs else ()
+        wants = [run(exercise.reference, case, names).value for case in cases]
+        return cls(exercise, answer, cases, wants, [run(answer, case, names) for case in cases])
+
+    @property
+    def right(self) -> bool:
+        """Whether every case came out right and no input was changed."""
+        return self.wrong is None and not self.changed
 
     @cached_property
     def wrong(self) -> int | None:
@@ -51,19 +68,23 @@ class Trial:
     def _right(self, outcome: Outcome, want: Any) -> bool:
         return outcome.trouble is None and self.differs(outcome, want) is None
 
-    def is_mistake(self, mistake: Mistake) -> bool:
-        """Whether this function does what a catalogued one does, in every case."""
-        if mistake.raises is not None:
-            trouble = next((outcome.trouble for outcome in self.outcomes if outcome.trouble), None)
-            return trouble is not None and mistake.raises in trouble.text
-        return any(self._same_as(form) for form in mistake.wrong)
+    @property
+    def mistake(self) -> Mistake | None:
+        """The catalogued mistake that this function is: what it does in every case, else how it fails."""
+        texts = [outcome.trouble.text for outcome in self.outcomes if outcome.trouble]
+        same = (known for known in self.exercise.mistakes if any(map(self._same_as, known.wrong)))
+        alike = (
+            known for known in self.exercise.mistakes if known.raises and any(known.raises in t for t in texts[:1])
+        )
+        return next(same, None) or next(alike, None)
 
     def _same_as(self, form: Callable[..., Any]) -> bool:
         names = arguments(self.exercise)
         for case, outcome in zip(self.cases, self.outcomes, strict=True):
             other = run(form, case, names)
             if outcome.trouble or other.trouble:
-                same = bool(outcome.trouble and other.trouble and outcome.trouble.type == other.trouble.type)
+                pair = outcome.trouble, other.trouble
+                same = bool(pair[0] and pair[1] and (pair[0].type, pair[0].text) == (pair[1].type, pair[1].text))
             else:
                 same = self.differs(outcome, other.value) is None
             if not same:
@@ -76,9 +97,7 @@ def try_function(exercise: Exercise, answer: Any, draw: Draw) -> Feedback:
     problem = _not_callable(exercise, answer)
     if problem:
         return Feedback(exercise.id, "error", problem)
-    names, cases = arguments(exercise), exercise.inputs(draw) if exercise.inputs else ()
-    wants = [run(exercise.reference, case, names).value for case in cases]
-    trial = Trial(exercise, cases, wants, [run(answer, case, names) for case in cases])
+    trial = Trial.of(exercise, answer, draw)
     if _unfinished(answer, trial.outcomes[0]):
         return Feedback(exercise.id, "not attempted", "")
     return _right(trial) if trial.wrong is None else _wrong(trial, trial.wrong)
@@ -110,7 +129,10 @@ def _unfinished(answer: Any, outcome: Outcome) -> bool:
 
 def _right(trial: Trial) -> Feedback:
     if not trial.changed:
-        return Feedback(trial.exercise.id, "right", _(trial.exercise.why))
+        place = _without_gradient(trial) if trial.exercise.gradients else None
+        return (
+            Feedback(trial.exercise.id, "right", _(trial.exercise.why)) if place is None else _no_gradient(trial, place)
+        )
     text = _(
         "The result is right, but your function changed its input {names} in place. Whoever called it still needs it."
     )
@@ -118,41 +140,80 @@ def _right(trial: Trial) -> Feedback:
     return Feedback(trial.exercise.id, "wrong", message, "input_changed_in_place")
 
 
+def _without_gradient(trial: Trial) -> int | None:
+    """Return the number of the first case in which a gradient is not finite; answers outside autograd have none."""
+    for place, case in enumerate(trial.cases):
+        args = [arg.clone().requires_grad_() if _is_float(arg) else arg for arg in case.args]
+        floats = [arg for arg in args if _is_float(arg)]
+        with torch.enable_grad():
+            value = trial.answer(*args)
+            if isinstance(value, Tensor) and value.requires_grad:
+                found = torch.autograd.grad(value.square().sum(), floats, allow_unused=True)
+                if any(gradient is not None and not bool(gradient.isfinite().all()) for gradient in found):
+                    return place
+    return None
+
+
+def _is_float(arg: Any) -> bool:
+    return isinstance(arg, Tensor) and arg.is_floating_point()
+
+
+def _no_gradient(trial: Trial, place: int) -> Feedback:
+    text = _(
+        "The result is right, and its gradient is not: on the way back there is NaN, which would spoil every weight it "
+        "reaches. A NaN that is only covered up afterwards, with nan_to_num or where, still takes part there."
+    )
+    inputs = describe_inputs(arguments(trial.exercise), trial.exercise.given, trial.cases[place])
+    called = _("Called with {inputs}.").format(inputs=inputs)
+    return Feedback(trial.exercise.id, "wrong", f"{text}\n{called}", "gradient_not_finite")
+
+
 def _wrong(trial: Trial, place: int) -> Feedback:
     exercise, outcome, case = trial.exercise, trial.outcomes[place], trial.cases[place]
-    mistake = next((known for known in exercise.mistakes if trial.is_mistake(known)), None)
+    mistake = trial.mistake
     called = _("Called with {inputs}.").format(inputs=describe_inputs(arguments(exercise), exercise.given, case))
     status: Status = "error" if outcome.trouble else "wrong"
     # 1. A mistake that is known by name.
     if mistake is not None:
         lines = [_explain(mistake, trial, place), *([str(outcome.trouble)] if outcome.trouble else []), called]
         return Feedback(exercise.id, status, "\n".join(lines), mistake.id)
-    # 2. An exception, or nothing that came back.
+    # 2. An exception, with the named shapes of the operation that failed; or nothing that came back.
     if outcome.trouble is not None:
-        return Feedback(exercise.id, status, f"{outcome.trouble}\n{called}")
+        note = explained(exercise, trial.answer, case, outcome.trouble)
+        return Feedback(exercise.id, status, "\n".join([str(outcome.trouble), *note, called]))
     if outcome.value is None:
         text = _("Your function gives back None. Is a `return` missing?")
         return Feedback(exercise.id, status, text, "nothing_returned")
-    # 3. A property that fails, else the first difference; and whether an input was changed on the way.
-    lines = [_failed_property(trial, place) or trial.differs(outcome, trial.wants[place]) or "", called]
+    # 3. A property that fails, else the first difference; where the run parts from the reference's; inputs changed.
+    lines = [_failed_property(trial, place) or trial.differs(outcome, trial.wants[place]) or ""]
+    lines += [*parting(exercise, trial.answer, case), called]
     if trial.changed:
         lines.append(_("It also changes {names} in place.").format(names=", ".join(trial.changed)))
     return Feedback(exercise.id, status, "\n".join(lines))
 
 
 def _explain(mistake: Mistake, trial: Trial, place: int) -> str:
-    case, outcome = trial.cases[place], trial.outcomes[place]
-    numbers = mistake.numbers(case, as_numbers(outcome.value), as_numbers(trial.wants[place]))
-    return _(mistake.says).format(**case.sizes, **numbers)
+    case, got, want = trial.cases[place], trial.outcomes[place].value, trial.wants[place]
+    numbers = facts(got, want, trial.exercise.axes, trial.exercise.tolerance)
+    numbers |= mistake.numbers(case, all_numbers(got), all_numbers(want))
+    return _(mistake.says).format(**(dict(case.sizes) | numbers))
 
 
 def _failed_property(trial: Trial, place: int) -> str | None:
     """Return the property that fails in one case: the case whose inputs the feedback quotes."""
-    case, got, wanted = trial.cases[place], as_numbers(trial.outcomes[place].value), as_numbers(trial.wants[place])
-    if got is None or wanted is None or got.shape != wanted.shape or bool(got.isnan().any()):
+    case, got, want = trial.cases[place], all_numbers(trial.outcomes[place].value), all_numbers(trial.wants[place])
+    if not _comparable(got, want):
         return None
     for rule in trial.exercise.properties:
         numbers = rule.fails(case, got)
         if numbers is not None:
-            return _(rule.says).format(**case.sizes, **numbers)
+            return _(rule.says).format(**(dict(case.sizes) | numbers))
     return None
+
+
+def _comparable(got: Any, want: Any) -> bool:
+    if isinstance(want, tuple):
+        return isinstance(got, tuple) and len(got) == len(want) and all(map(_comparable, got, want))
+    if not isinstance(got, Tensor) or not isinstance(want, Tensor):
+        return False
+    return got.shape == want.shape and not bool(got.isnan().any())
