@@ -302,7 +302,7 @@ def test_nothing_but_the_source_is_stored(path: Path) -> None:
     assert notebook["metadata"].keys() == {"kernelspec", "language_info"}
     assert notebook["metadata"]["kernelspec"]["name"] == "python3"
     for cell in notebook["cells"]:
-        assert cell["metadata"].keys() <= {"tags"}
+        assert cell["metadata"].keys() <= {"nbgrader", "tags"}
         if cell["cell_type"] == "code":
             assert cell["outputs"] == [] and cell["execution_count"] is None
 

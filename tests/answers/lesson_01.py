@@ -46,6 +46,7 @@ RIGHT: dict[str, list[Any]] = {
         lambda qkv, H: tuple(rearrange(qkv, "b t (n h d) -> n b h t d", n=3, h=H)),
         lambda qkv, H: [x.double().unflatten(-1, (H, -1)).swapaxes(1, 2) for x in qkv.split(qkv.shape[-1] // 3, -1)],
     ],
+    "turned_key_shape": ["B H D T", "[B, H, C//H, T]", "(b, h, d, t)", ("B", "H", "D", "T")],
     "head_weight": [
         *(weight_by_view, weight_by_loop),
         lambda w, h, H: w.chunk(H)[h],

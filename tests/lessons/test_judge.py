@@ -2,6 +2,7 @@
 
 import functools
 import random
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -152,8 +153,12 @@ def test_any_exception_becomes_feedback(answer: Any) -> None:
 
 
 def test_stop_pressed_by_the_learner_goes_through() -> None:
+    def pressed(x: Tensor, H: int) -> Any:
+        signal.raise_signal(signal.SIGINT)
+
     with pytest.raises(KeyboardInterrupt):
-        judge(SPLIT, _raise(KeyboardInterrupt()))
+        judge(SPLIT, pressed)
+    assert split(_raise(KeyboardInterrupt())).status == "error", "one that they raise themselves does not"
 
 
 def test_notes_of_an_exception_are_kept() -> None:
@@ -256,6 +261,20 @@ def test_results_in_several_parts() -> None:
     assert "Result 1: " in judge(pair, lambda x: (x[:, :-1], x[:, :-1])).message
 
 
+def test_another_convention_is_right_if_it_is_kept_throughout() -> None:
+    def interleaved(x: Tensor, H: int) -> Tensor:
+        return x.unflatten(-1, (-1, H)).permute(0, 3, 1, 2)
+
+    def now_this_now_that(x: Tensor, H: int) -> Tensor:
+        return right(x, H) if x.shape[0] == 4 else interleaved(x, H)
+
+    both = Exercise(**(vars(SPLIT) | {"also": (interleaved,)}))
+    assert [judge(both, answer).status for answer in (right, interleaved, now_this_now_that)] == ["right"] * 2 + [
+        "wrong"
+    ]
+    assert judge(SPLIT, interleaved).mistake == "split_heads_d_before_h"
+
+
 # ------------------------------------------------------------------ inputs and random state
 
 
@@ -288,7 +307,11 @@ def test_a_gradient_that_is_not_finite_is_told() -> None:
     feedback = judge(exercise, covered_up)
     assert (feedback.status, feedback.mistake) == ("wrong", "gradient_not_finite")
     assert "NaN" in feedback.message and "scores: [B, H, T, S] = " in feedback.message
-    for answer in (whole, torch.no_grad()(whole), torch.no_grad()(covered_up)):
+
+    def by_numpy(scores: Tensor, keep: Tensor) -> Tensor:  # torch refuses .numpy() where a gradient is wanted
+        return whole(torch.from_numpy(scores.numpy()), keep)
+
+    for answer in (whole, by_numpy, torch.no_grad()(whole), torch.no_grad()(covered_up)):
         assert judge(exercise, answer).status == "right"
     with torch.no_grad():
         assert judge(exercise, covered_up).mistake == "gradient_not_finite"
@@ -376,3 +399,44 @@ def test_the_notebooks_own_sizes_are_named_as_the_reason() -> None:
 def test_a_number_in_quotes(answer: str) -> None:
     loss = next(exercise for exercise in exercises() if exercise.id == "loss_at_start")
     assert "without quotes" in judge(loss, answer).message
+
+
+# ------------------------------------------------------------------ conventions
+
+
+def interleaved(T: int, C: int) -> Tensor:
+    angles = torch.arange(T).unsqueeze(1) / 10000 ** (torch.arange(0, C, 2) / C)
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
+
+
+def halves(T: int, C: int) -> Tensor:
+    table = interleaved(T, C)
+    return torch.cat([table[:, 0::2], table[:, 1::2]], dim=1)
+
+
+def test_either_convention_passes_but_not_now_one_and_now_the_other() -> None:
+    waves = BY_ID["sinusoids"]
+    assert judge(waves, interleaved).status == judge(waves, halves).status == "right"
+    assert judge(waves, lambda T, C: halves(T, C) if T == C else interleaved(T, C)).status == "wrong"
+
+
+@pytest.mark.parametrize(("one", "other"), [(0.0, float("-inf")), (True, False)])
+def test_a_mask_may_be_true_and_false_or_added_to_the_scores(one: Any, other: Any) -> None:
+    def mask(T: int, S: int) -> Tensor:
+        return torch.tensor([[one if s <= S - T + t else other for s in range(S)] for t in range(T)])
+
+    assert judge(BY_ID["cache_mask"], mask).status == "right"
+    assert judge(BY_ID["cache_mask"], lambda T, S: mask(S, S)[:T]).mistake == "aligned_top_left"
+
+
+def test_axes_that_are_sums_are_shown_as_they_are_written() -> None:
+    message = judge(BY_ID["add_class_token"], lambda x, cls: x[:, :1]).message
+    assert "[B, 1+N, C] = [" in message and "x: [B, N, C] = [" in message
+    wrong = judge(BY_ID["add_class_token"], lambda x, cls: torch.cat([cls.expand(len(x), -1, -1), x + 1], dim=1))
+    assert "at [0, 1, 0]" in wrong.message
+
+
+def test_a_long_row_is_quoted_from_where_it_differs() -> None:
+    message = judge(BY_ID["multi_head"], BY_ID["multi_head"].mistakes[1].wrong[0], seed=1).message
+    mine, asked = (part.split("]")[0].split(", ") for part in message.split("[…, ")[1:3])
+    assert mine[0] == asked[0] and mine[1] != asked[1]

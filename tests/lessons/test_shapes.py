@@ -34,6 +34,16 @@ def test_equivalent_writings_of_one_shape(text: str) -> None:
     assert BTC in read(text)
 
 
+@pytest.mark.parametrize("text", ["B T D_v", "[B, T, d_v]", "b t dv", "B,T,Dv", "BxTxD_v", ("B T D_V")])
+def test_head_sizes_of_keys_and_values(text: str) -> None:
+    assert read("B T D_v")[0] in read(text)
+    assert read("B T D_k")[0] not in read(text) and read("B T D")[0] not in read(text)
+
+
+def test_several_heads_of_another_size_are_not_the_width() -> None:
+    assert write(read("B T (H D_v)")[0]) == "[B, T, (H D_v)]" != write(read("B T (H D)")[0]) == "[B, T, C]"
+
+
 @pytest.mark.parametrize("text", ["B T (D H)", "B C T", "B T", "B T C 1", "B T 3C", "[(B T) C]", "B T D", "[(B T C)]"])
 def test_other_shapes_are_not_taken_for_it(text: str) -> None:
     assert BTC not in read(text)

@@ -6,9 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..errors import AxesError
 from ..speech import _
 from .exercise import Case
-from .shapes import read, write
+from .shapes import Axis, read, write
 
 __all__ = ["all_numbers", "as_numbers", "describe_inputs", "difference", "facts", "label"]
 
@@ -18,8 +19,17 @@ TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5, torch.float16: 5e-3, torc
 
 
 def label(axes: str) -> str:
-    """Return axes in the notation of the traces: `B (H D)` becomes `[B, C]`."""
-    return write(read(axes)[0]) if axes else "[]"
+    """Return axes in the notation of the traces: `B (H D)` becomes `[B, C]`; sums and words stay as they are."""
+    found = _readable(axes)
+    return f"[{', '.join(axes.split())}]" if found is None else write(found)
+
+
+def _readable(axes: str) -> tuple[Axis, ...] | None:
+    """Return axes as `shapes` reads them; None for a sum, `1+N`, and for a word, `window`, which it does not."""
+    try:
+        return read(axes)[0] if axes else ()
+    except AxesError:
+        return None
 
 
 def describe_inputs(names: tuple[str, ...], given: tuple[str | None, ...], case: Case) -> str:
@@ -102,7 +112,8 @@ def _of_several(got: Any, want: tuple[Any, ...], axes: tuple[str, ...], toleranc
     if not isinstance(got, tuple | list) or len(got) != len(want):
         text = _("{count} results are asked for, as in `return a, b`; yours gave {kind}.")
         return text.format(count=len(want), kind=_kind(got))
-    for place, (one, wanted, name) in enumerate(zip(got, want, axes, strict=True)):
+    names = (*axes, *("" for _n in want))  # a catalogued mistake may have more or fewer results than are asked for
+    for place, (one, wanted, name) in enumerate(zip(got, want, names, strict=False)):
         found = difference(one, wanted, (name,), tolerance)
         if found is not None:
             return _("Result {place}: {text}").format(place=place, text=found)
@@ -139,7 +150,7 @@ def _wrong_numbers(got: Tensor, want: Tensor, close: Tensor, axes: str) -> str:
 
 
 def _coordinates(axes: str, index: list[int]) -> str:
-    names = [str(axis).strip("()").replace(" ", "").lower() for axis in read(axes)[0]] if axes else []
+    names = [str(axis).strip("()").replace(" ", "").lower() for axis in _readable(axes) or ()]
     if len(names) != len(index):
         return str(index)
     return "[" + ", ".join(f"{name}={i}" for name, i in zip(names, index, strict=True)) + "]"

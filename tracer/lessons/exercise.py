@@ -122,11 +122,13 @@ def usual_cases(
     build: Callable[[dict[str, int], Fill], tuple[Any, ...]],
     *,
     first: Fill = counting,
+    derive: Callable[[dict[str, int]], dict[str, int]] = lambda sizes: {},
 ) -> list[Case]:
     """Return the usual inputs: readable, random with distinct sizes twice, all sizes equal, and mostly ones.
 
     `build(sizes, fill)` makes the arguments; `first` fills those of the first case, which messages quote. Where there
-    are T and S, T is the smaller, the larger, and the smaller again.
+    are T and S, T is the smaller, the larger, and the smaller again. `derive(sizes)` returns sizes to replace or add:
+    an even D, an H that G divides.
     """
     names = letters.split()
     plan: list[tuple[dict[str, int], Fill]] = []
@@ -137,6 +139,7 @@ def usual_cases(
         plan.append((sizes, fill))
     plan += [(_with_width(dict.fromkeys(names, 4)), draw.normal)]
     plan += [(_with_width(dict.fromkeys(names, 1) | {"D": 3}), draw.normal)]
+    plan = [(sizes | derive(sizes), fill) for sizes, fill in plan]
     return [Case(build(sizes, fill), sizes) for sizes, fill in plan]
 
 
@@ -145,9 +148,10 @@ class Exercise:
     """One self-check.
 
     `reference` is a function, the text of a shape, a number, or the letter of a choice, as `kind` says. `also` are
-    further right answers of another writing. `given` and `axes` name the axes of the arguments (None for a plain
-    number) and of each result. With `gradients`, those of a right answer must be finite too. `review` is the number of
-    the review question it belongs to. `why` is told with a right answer and with the solution.
+    further right answers: another writing, or functions of another convention, each followed throughout. `given` and
+    `axes` name the axes of the arguments (None for a plain number) and of each result. With `gradients`, those of a
+    right answer must be finite too. `review` is the number of the review question it belongs to. `why` is told with a
+    right answer and with the solution.
     """
 
     id: str

@@ -235,6 +235,53 @@ QKV_HEADS = Exercise(
 )
 
 
+# ------------------------------------------------------------------ turned_key_shape
+
+TURNED_KEY_SHAPE = Exercise(
+    id="turned_key_shape",
+    notebook="01",
+    kind="shape",
+    question=N_(
+        "k is [B, T, C]. Follow its axes by name: k.view(B, T, H, C // H).transpose(1, 2).transpose(-2, -1). What is "
+        "the shape at the end?"
+    ),
+    reference="B H D T",
+    why=N_(
+        "[B, T, C] -> view [B, T, H, D] -> transpose(1, 2) [B, H, T, D] -> transpose(-2, -1) [B, H, D, T]: ready to "
+        "meet q [B, H, T, D] in a product."
+    ),
+    hints=(
+        N_("Write the axes down after each step, with letters and not with sizes."),
+        N_("transpose(1, 2) swaps the two in the middle, transpose(-2, -1) the last two."),
+    ),
+    minutes=2,
+    review=1,
+    mistakes=(
+        known(
+            "one_step_early", N_("That is after the first transpose. The second swaps the last two axes."), "B H T D"
+        ),
+        known("after_view", N_("That is after view alone. Two swaps follow."), "B T H D"),
+        known("first_swap_forgotten", N_("The swap of axes 1 and 2 is missing: view left [B, T, H, D]."), "B T D H"),
+        known(
+            "other_axes_swapped",
+            N_(
+                "All four are there, in another order. Axis 0 is B: transpose(1, 2) swaps T and H, the next swaps T "
+                "and D."
+            ),
+            *("B D H T", "B D T H", "H B D T", "T H B D"),
+        ),
+        known(
+            "width_not_cut",
+            N_("view cut C into H and D: no axis is C wide any longer."),
+            "B C T",
+            "B T C",
+            "B H C T",
+            "B H T C",
+        ),
+    ),
+)
+
+
 # ------------------------------------------------------------------ head_weight
 
 
@@ -389,4 +436,4 @@ CONTIGUOUS_NEEDED = Exercise(
 )
 
 
-EXERCISES = (FUSED_SHAPE, VIEW_ALONE_SEES, QKV_HEADS, HEAD_WEIGHT, STRIDE_OF_HEADS, CONTIGUOUS_NEEDED)
+EXERCISES = (FUSED_SHAPE, VIEW_ALONE_SEES, TURNED_KEY_SHAPE, QKV_HEADS, HEAD_WEIGHT, STRIDE_OF_HEADS, CONTIGUOUS_NEEDED)

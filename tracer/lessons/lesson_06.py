@@ -196,7 +196,7 @@ def _all_mixed(x: Tensor) -> Tensor:
 
 def _change_cases(draw: Draw) -> list[Case]:
     functions = iter((_past_mixed, _each_alone, _last_reads_all, _one_sentence_mixed, _all_mixed))
-    places = iter((1, -1, 2, 0, 0))
+    places = iter((1, -1, 0, 0, 0))
 
     def build(n: dict[str, int], fill: Fill) -> tuple[Any, ...]:
         x = draw.digits(n["B"], n["T"], n["C"]) + 4  # above 0, where ReLU lets a change through

@@ -1,7 +1,8 @@
 """Where a learner's run parts from the reference's: both are traced on one case, and compared by `Trace.diff`.
 
-Code in another style differs in many steps and is right all the same. So the numbers decide: the step that is told is
-the first after the last one at which both runs still hold the same numbers. Whether an answer is right is for `trial`.
+Code in another style differs in many steps and is right all the same. So the numbers decide: the step that is told
+makes numbers that the reference never has, and nothing made from them is the reference's again. Whether an answer is
+right is for `trial`.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ from ..render.compare import parting as in_words
 from ..result import Trace
 from ..speech import _
 from .exercise import Case, Exercise
-from .running import Trouble
+from .running import Trouble, runs_on
 
 __all__ = ["explained", "parting"]
 
@@ -43,7 +44,9 @@ def _record(exercise: Exercise, function: Callable[..., Any], case: Case) -> _Ru
         return _Run(follow(recorder, function, args, {}, axes), None)
     except AxesError:
         return None
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        if runs_on(error):
+            raise
         found = getattr(error, "trace", None)
         return _Run(found, error) if isinstance(found, Trace) and isinstance(error, Exception) else None
 
@@ -56,9 +59,8 @@ def explained(exercise: Exercise, function: Callable[..., Any], case: Case, trou
     if trouble.notes:
         return []  # its own words are shown already
     run = _record(exercise, function, case)
-    if run is None or run.error is None or type(run.error).__name__ != trouble.type:
-        return []
-    return [str(note) for note in getattr(run.error, "__notes__", ())]
+    same = run is not None and run.error is not None and type(run.error).__name__ == trouble.type
+    return [str(note) for note in getattr(run.error, "__notes__", ())] if run is not None and same else []
 
 
 # ------------------------------------------------------------------ wrong values
@@ -66,6 +68,13 @@ def explained(exercise: Exercise, function: Callable[..., Any], case: Case, trou
 
 def parting(exercise: Exercise, function: Callable[..., Any], case: Case) -> list[str]:
     """Return sentences on where a run parts from the reference's, with named shapes; none where that is not known."""
+    try:
+        return _parting(exercise, function, case)
+    except Exception:  # code that no trace follows: what is wrong has been said, and where stays open
+        return []
+
+
+def _parting(exercise: Exercise, function: Callable[..., Any], case: Case) -> list[str]:
     mine, theirs = _record(exercise, function, case), _record(exercise, exercise.reference, case)
     if mine is None or theirs is None or mine.error or theirs.error or not theirs.trace:
         return []

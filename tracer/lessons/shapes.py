@@ -18,7 +18,8 @@ LETTERS = "B T S C H D G M V L E K P Y X R N"
 _COMMAS = ",;|\u00d7"  # between axes; the last is the multiplication sign
 LONGEST = 200  # characters of an answer
 _TIMES = "*\u00b7\u2219\u22c5"  # the star and the three dots that are written for a product
-_FACTOR = re.compile(rf"\(([^()]*)\)|([0-9]+)|([A-Za-z])|(//|[/{_TIMES}])")
+_HEAD_SIZE = "[Dd]_[KkVv]|[Dd][kv]"  # D_k and D_v, where keys and values differ
+_FACTOR = re.compile(rf"\(([^()]*)\)|([0-9]+)|({_HEAD_SIZE}|[A-Za-z])|(//|[/{_TIMES}])")
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Axis:
         return _axis(self.factor / other.factor, self.letters + other.below, self.below + other.letters)
 
     def __str__(self) -> str:
-        text = " ".join(self.letters).replace("H D", "C")
+        text = re.sub(r"H D(?!_)", "C", " ".join(self.letters))
         text = f"({text})" if " " in text else text
         below = "".join(f"/{letter}" for letter in self.below)
         top = "" if self.factor.numerator == 1 and text else str(self.factor.numerator)
@@ -133,6 +134,8 @@ def _axis_of(piece: str) -> Axis:
 
 
 def _letter(letter: str) -> Axis:
+    if len(letter) > 1:
+        return Axis(Fraction(1), (f"D_{letter[-1].lower()}",))
     name = letter.upper()
     if name not in LETTERS.split():
         raise _unreadable(letter)
