@@ -26,7 +26,7 @@ from .result import Trace
 from .sites import stop_at
 from .speech import say
 
-__all__ = ["Recording", "new_recorder", "record", "trace"]
+__all__ = ["Recording", "new_recorder", "record", "run", "trace"]
 
 
 def trace(
@@ -61,7 +61,18 @@ def trace(
         kind = type(model_or_function).__name__
         text = "trace takes a model or a function, and then its inputs: trace(model, x); the first is of type {kind}."
         raise TypeError(say(text, kind=kind))
-    recorder = new_recorder(sizes, expand, keep_values)
+    return run(new_recorder(sizes, expand, keep_values), model_or_function, inputs, kwargs, axes)
+
+
+def run(
+    recorder: Recorder,
+    model_or_function: Any,
+    inputs: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    axes: Sequence[str] | Mapping[str, str] | None,
+) -> Trace:
+    """Call a model or function under a recorder that is not in place yet, as `trace` says."""
+    __tracebackhide__ = True
     with DisableTorchFunction():
         signature = model_or_function.forward if isinstance(model_or_function, nn.Module) else model_or_function
         recorder.declare(model_or_function, bind(signature, inputs, kwargs), axes)
