@@ -39,7 +39,7 @@ class Look(NamedTuple):
     """Weights that were multiplied with values.
 
     `softmax` and `product` are the numbers of the tensors that these gave, `shape` is that of the weights in the
-    product. `weights` are as they were before dropout; `closed` is True where a score was masked, None where
+    product. `weights` are a copy, as they were before dropout; `closed` is True where a score was masked, None where
     nothing was or the scores are not known.
     """
 
@@ -86,12 +86,13 @@ class Follower:
     def _go_on(self, name: str, held: Seen, out: Seen) -> None:
         """Follow weights through an operation that was given them."""
         weights = self._weights[held.number]
-        if name in _SAME:
+        whole = prod(out.shape) == weights.size
+        if name in _SAME or (name == "getitem" and whole):
             self._weights[out.number] = weights
         elif name in _PRODUCTS:
             self._keep(weights, out, held.shape)
         elif name in _CHANGED and prod(out.shape) <= weights.size:
-            closed = weights.closed if prod(out.shape) == weights.size else None
+            closed = weights.closed if whole else None
             if closed is None and weights.closed is not None and out.shape[:-1] == weights.closed.shape[:-1]:
                 closed = weights.closed[..., : out.shape[-1]]  # a column for 'none of them' was cut off
             self._weights[out.number] = _Weights(weights.softmax, prod(out.shape), out.value, closed)
@@ -100,7 +101,8 @@ class Follower:
 
     def _keep(self, weights: _Weights, product: Seen, shape: tuple[int, ...]) -> None:
         if all(look.softmax != weights.softmax for look in self.found):
-            self.found.append(Look(weights.softmax, product.number, shape, weights.value, weights.closed))
+            value = None if weights.value is None else weights.value.to("cpu", torch.float32, copy=True)
+            self.found.append(Look(weights.softmax, product.number, shape, value, weights.closed))
         for number, other in self._weights.items():
             if other.softmax == weights.softmax:  # known still, for a second product, but held no longer
                 self._weights[number] = other._replace(value=None, closed=None)

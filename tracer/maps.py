@@ -4,7 +4,7 @@
 held, and softmax results of which no product has come yet; no other tensor is.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from math import prod
@@ -136,7 +136,7 @@ class AttentionMaps:
 
     @property
     def entropy(self) -> dict[str, Tensor]:
-        """Layer -> entropy of each row in bits, `[B, H, T]`: 0 where one key has all, log2(S) where all have the same."""
+        """Layer -> entropy of each row in bits, `[B, H, T]`: 0 where one key has all, log2(S) where all have alike."""
         return {layer.name: _entropy(layer.weights) for layer in self.layers}
 
     @property
@@ -322,7 +322,9 @@ def _labels(layer: Layer, tokens: Tokens, axis: int) -> list[str]:
         raise ValueError(say("tokens is a list of labels, one for each position; this is one text."))
     labels = [str(t) for t in (tokens[name] if isinstance(tokens, Mapping) else tokens)]
     if len(labels) != size:
-        text = "{layer} has {size} positions along {name}, and {count} tokens were given. Where queries and keys differ, "
+        text = (
+            "{layer} has {size} positions along {name}, and {count} tokens were given. Where queries and keys differ, "
+        )
         text += "give a dict by axis name: tokens={{{names}}}."
         names = ", ".join(f'"{n}": [...]' for n in dict.fromkeys(layer.axes[2:]))
         raise ValueError(say(text, layer=layer.name, size=size, name=name, count=len(labels), names=names))
@@ -456,7 +458,9 @@ class _Named:
 def _layers(looks: Sequence[Look], trace: Trace) -> list[Layer]:
     """Name what was found; calls for one position each become the rows of one map."""
     made = {out.id: (out, op) for op in trace for out in op.outputs}
-    inside = {op.parent: op.outputs[0] for op in trace if op.parent is not None and op.name == "softmax"}
+    inside: dict[int | None, TensorInfo] = {
+        op.parent: op.outputs[0] for op in trace if op.parent is not None and op.name == "softmax"
+    }
     named = [n for n in (_named(look, made, inside, trace.sizes) for look in looks) if n is not None]
     order = list(dict.fromkeys((n.module, n.place) for n in named))
     named.sort(key=lambda n: order.index((n.module, n.place)))
@@ -493,10 +497,9 @@ def _named(
         weights, names = weights.unsqueeze(-2), (*names[:-1], "1", names[-1])
         closed = None if closed is None else closed.unsqueeze(-2)
     shape, axes = _four(tuple(weights.shape), names, sizes)
-    weights = weights.to("cpu", torch.float32).reshape(shape).clone()
-    closed = None if closed is None else closed.to("cpu").expand_as(look.weights).reshape(shape).clone()
+    closed = None if closed is None else closed.to("cpu").reshape(shape)
     place = "" if op.source is None else op.source.place
-    return _Named(weights, closed, axes, op.module, place)
+    return _Named(weights.reshape(shape), closed, axes, op.module, place)
 
 
 def _four(

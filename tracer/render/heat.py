@@ -7,13 +7,17 @@ it is one hue from page to ink, so that it reads without colour too.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from unicodedata import east_asian_width
 
 from ..speech import say
-from .html import esc, label_html, style, whole_page
+from .html import esc, label_html, small, style, whole_page
 from .layout import plain
 
 __all__ = ["BOUNDS", "DARK", "LIGHT", "Panel", "fragment", "level", "page", "sentences", "short", "text"]
+
+
+_CSS = Path(__file__).with_name("heat.css").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -159,18 +163,13 @@ def fragment(layers: Sequence[tuple[str, Sequence[Panel]]], notes: Iterable[str]
 
 
 def _scale() -> str:
-    rules = [".shape-tracer .st-heat{display:flex;flex-wrap:wrap;gap:.75rem 1.25rem;margin:0 0 1rem}"]
-    rules += [".shape-tracer .st-heat figure{margin:0;max-width:100%}.shape-tracer .st-heat svg{max-width:100%}"]
-    rules += [".shape-tracer .st-heat figcaption{font-size:.9em;max-width:20rem}.shape-tracer h4.st-mod{margin:.5rem 0}"]
-    rules += [".shape-tracer .st-heat text,.shape-tracer .st-steps text{fill:var(--st-fg);font:11px system-ui,"
-              "'Noto Sans CJK KR','Noto Sans KR','Malgun Gothic','Apple SD Gothic Neo',sans-serif}"]  # fmt: skip
-    rules += [".shape-tracer .st-heat .st-n{font-size:9.5px}.shape-tracer .st-heat pre{font-size:.8em;overflow:auto}"]
-    rules += [".shape-tracer .st-no{stroke:var(--st-soft);stroke-width:.8;fill:none}"]
-    rules += [".shape-tracer .st-frame{fill:none;stroke:var(--st-soft)}.shape-tracer .st-heat tspan{font-weight:700}"]
+    """Return the style sheet with the steps of the scale, and what is written on them."""
+    rules = []
     for i, (light, dark) in enumerate(zip(LIGHT, DARK, strict=True)):
         rules.append(f".shape-tracer .st-w{i}{{fill:{light};fill:light-dark({light},{dark})}}")
-        rules.append(f".shape-tracer text.st-i{i}{{fill:{ink(light)};fill:light-dark({ink(light)},{ink(dark)})}}")
-    return "".join(rules)
+        light, dark = ink(light), ink(dark)
+        rules.append(f".shape-tracer .st-heat text.st-i{i}{{fill:{light};fill:light-dark({light},{dark})}}")
+    return small(_CSS) + "".join(rules)
 
 
 def _legend(masked: bool) -> str:
@@ -202,14 +201,14 @@ def _number(value: float) -> str:
 
 def _layer(name: str, row: Sequence[Panel]) -> str:
     figures = "".join(map(_figure, row))
-    return f'<h4 class="st-mod">{esc(name)}</h4><div class="st-heat">{figures}</div>'
+    return f'<h4 class="st-layer">{esc(name)}</h4><div class="st-heat">{figures}</div>'
 
 
 def _figure(panel: Panel) -> str:
     """One panel with its caption, and the same as text to fold open."""
     rows, columns = (f'<span class="st-l">{label_html(name)}</span>' for name in panel.axes)
     caption = (
-        f"<b>{esc(panel.title)}</b> · {esc(say('down'))} {rows}, {esc(say('across'))} {columns}<br>"
+        f"<b>{esc(panel.title)}</b> · {esc(say('queries'))} {rows} ↓ {esc(say('keys'))} {columns} →<br>"
         f"{esc(_sums(panel))}; {esc(_entropy(panel))}"
     )
     words = f"<details><summary>{esc(say('as text'))}</summary><pre>{esc(text(panel))}</pre></details>"
@@ -257,12 +256,16 @@ def _cells(panel: Panel, left: float, top: float, edge: float) -> list[str]:
         if len(row) <= NUMBERED:
             numbers += [
                 f'<text class="st-n st-i{step}" text-anchor="middle" x="{left + edge * (j + 0.5):.4g}" '
-                f'y="{top + edge * (i + 0.5) + 3.5:.4g}">{f"{weights[j]:.2f}".lstrip("0") if weights[j] < 0.995 else "1"}'
-                "</text>"
+                f'y="{top + edge * (i + 0.5) + 3.5:.4g}">{_hundredths(weights[j])}</text>'
                 for j, step in enumerate(row)
                 if step is not None
             ]
     return [f'<path class="st-w{step}" d="{"".join(d)}"/>' for step, d in sorted(paths.items())] + numbers
+
+
+def _hundredths(weight: float) -> str:
+    """Return a weight as it fits into a cell: `.07`, `1`."""
+    return f"{weight:.2f}".removeprefix("0") if weight < 0.995 else "1"
 
 
 def _lines(panel: Panel, left: float, top: float, edge: float) -> list[str]:
@@ -280,7 +283,7 @@ def _lines(panel: Panel, left: float, top: float, edge: float) -> list[str]:
 
 def _every(edge: float) -> int:
     """Return that each so-manieth label has room."""
-    return max(1, -int(-12 // edge)) if edge < _SMALLEST else 1
+    return max(1, -int(-16 // edge)) if edge < _SMALLEST else 1
 
 
 def _row_labels(labels: Sequence[str], left: float, top: float, edge: float) -> list[str]:

@@ -60,7 +60,9 @@ def figure(panels: Sequence[Panel], columns: int) -> Figure:
     for ax in axes.flat[len(panels) :]:
         ax.set_axis_off()
     if path is None:
-        say_so = "No installed font has all letters of the tokens: positions are numbered. A font that has them is Noto "
+        say_so = (
+            "No installed font has all letters of the tokens: positions are numbered. A font that has them is Noto "
+        )
         say_so += "Sans CJK (Debian: fonts-noto-cjk)."
         made.supxlabel(say(say_so), fontsize=8)
     return made
@@ -86,7 +88,9 @@ def _draw(ax: Axes, panel: Panel, path: str | None) -> None:
     for label in ax.get_yticklabels():
         label.set(fontproperties=font)
     ax.set_title(f"{panel.layer}\n{panel.title}", fontsize=9)
-    ax.set_xlabel(say("keys ({axis}); entropy {bits} bits", axis=panel.axes[1], bits=f"{panel.entropy:.2f}"), fontsize=8)
+    ax.set_xlabel(
+        say("keys ({axis}); entropy {bits} bits", axis=panel.axes[1], bits=f"{panel.entropy:.2f}"), fontsize=8
+    )
     ax.set_ylabel(say("queries ({axis}); sums {low} to {high}", axis=panel.axes[0], low=f"{min(panel.sums):.2f}",
                       high=f"{max(panel.sums):.2f}"), fontsize=8)  # fmt: skip
     if len(panel.keys) <= NUMBERED:
