@@ -24,14 +24,15 @@ PREFERRED = (
     *("DejaVu Sans", "Noto Sans CJK KR", "Noto Sans KR", "NanumGothic", "Malgun Gothic", "Apple SD Gothic Neo"),
     *("AppleGothic", "Noto Sans CJK JP", "Noto Sans CJK SC"),
 )
+_REGULAR = (400, "normal", "regular", "book")
 
 
 def font_for(letters: str) -> str | None:
-    """Return the path of an installed font that has all these letters, or None."""
+    """Return the path of an installed font that has all these letters, or None; one that draws boxes for all is none."""
     wanted = {ord(letter) for letter in letters if not letter.isspace()}
     fonts = font_manager.fontManager.ttflist
     rank = {name: i for i, name in enumerate(PREFERRED)}
-    plain = [f for f in fonts if f.style == "normal" and f.weight in (400, "normal", "regular", "book")]
+    plain = [f for f in fonts if f.style == "normal" and f.weight in _REGULAR and "lastresort" not in f.fname.lower()]
     for font in sorted(plain, key=lambda f: (rank.get(f.name, len(rank)), f.name)):
         if wanted <= _letters(font.fname):
             return str(font.fname)
