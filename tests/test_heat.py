@@ -124,7 +124,7 @@ def test_labels_are_escaped_and_kept_short() -> None:
     assert "<script>" not in page
     assert "<layer>" not in page
     assert "<note>" not in page
-    assert [short(label) for label in labels[2:]] == ["ababababab…", "사과를먹었…", "␣the", "∅", "⏎", "\\x1b"]
+    assert [short(label) for label in labels[2:]] == ["ababababa…", "사과를먹…", "␣the", "∅", "⏎", "\\x1b"]
     assert "<script" not in page.lower()
     ET.fromstring(svg(panel(8, labels)))
 

@@ -60,8 +60,10 @@ WIDE, EDGE = 320.0, 26.0
 """Width of a panel, and the largest edge of a cell, in CSS pixels: a panel fits a telephone."""
 _SMALLEST = 9.0
 """Edge of a cell beside which a label can still be read."""
-_LETTERS = 10
+_LETTERS = 9
 """Letters of a label, a Korean or Chinese one counting for two."""
+_LETTER = 7.2
+"""Width of such a letter at most, in CSS pixels."""
 
 
 def level(weight: float) -> int:
@@ -219,11 +221,11 @@ def svg(panel: Panel) -> str:
     """Return the map of one head as SVG; its colours come from the style of `fragment`."""
     T, S = len(panel.queries), len(panel.keys)
     labels = [short(q) for q in panel.queries]
-    left = min(86.0, 8 + 6.2 * max(map(_width, labels)))
-    right = 34.0 if EDGE * T / max(T, 1) and T <= 24 else 4.0
+    left = 8 + _LETTER * max(map(_width, labels))
+    right = 34.0 if T <= 24 else 4.0
     edge = min(EDGE, (WIDE - left - right) / S, WIDE * 1.5 / T)
     keys = [short(k) for k in panel.keys]
-    top = 8 + 6.2 * max(map(_width, keys)) if edge < 7 * max(map(_width, keys)) else 18.0
+    top = 8 + _LETTER * max(map(_width, keys)) if edge < _LETTER * max(map(_width, keys)) else 18.0
     width, height = left + edge * S + right, top + edge * T + 4
     parts = [*_cells(panel, left, top, edge), *_lines(panel, left, top, edge)]
     parts += _row_labels(labels, left, top, edge) + _column_labels(keys, left, top, edge)

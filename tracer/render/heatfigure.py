@@ -28,7 +28,7 @@ _REGULAR = (400, "normal", "regular", "book")
 
 
 def font_for(letters: str) -> str | None:
-    """Return the path of an installed font that has all these letters, or None; one that draws boxes for all is none."""
+    """Return the path of an installed font that has all these letters, or None; one that draws boxes is none."""
     wanted = {ord(letter) for letter in letters if not letter.isspace()}
     fonts = font_manager.fontManager.ttflist
     rank = {name: i for i, name in enumerate(PREFERRED)}
