@@ -57,14 +57,14 @@ def test_every_weight_has_its_step() -> None:
 
 
 def test_the_scale_has_its_numbers_and_themes() -> None:
-    page = fragment([("h.0.attn", [panel()])])
+    page = fragment([("h.0.attn", [[panel()]])])
     for bound in ("0", ".01", ".35", ".9"):
         assert f">{bound}</text>" in page
     for i, (light, dark) in enumerate(zip(LIGHT, DARK, strict=True)):
         assert f".st-w{i}{{fill:{light};fill:light-dark({light},{dark})}}" in page
     assert ">weight<" not in page
     assert "masked" in page
-    assert "masked" not in fragment([("h.0.attn", [panel(hidden=False)])])
+    assert "masked" not in fragment([("h.0.attn", [[panel(hidden=False)]])])
 
 
 # ---------------------------------------------------------------- the picture
@@ -120,7 +120,7 @@ def test_a_map_is_said_in_words_too() -> None:
 
 def test_labels_are_escaped_and_kept_short() -> None:
     labels = ("<script>", '"&', "ab" * 9, "사과를먹었다고", " the", "", "\n", "\x1b")
-    page = fragment([("<layer>", [panel(8, labels)])], ["<note>"])
+    page = fragment([("<layer>", [[panel(8, labels)]])], ["<note>"])
     assert "<script>" not in page
     assert "<layer>" not in page
     assert "<note>" not in page
@@ -140,7 +140,7 @@ def test_text_lines_up_where_letters_are_wide() -> None:
 
 def test_sums_that_are_not_one_are_told() -> None:
     odd = replace(panel(2), sums=(1.0, 0.0))
-    assert "rows sum to 0.00 at least, 1.00 at most" in fragment([("h", [odd])])
+    assert "rows sum to 0.00 at least, 1.00 at most" in fragment([("h", [[odd]])])
     nothing = replace(panel(2), sums=(math.nan, 1.0), entropy=math.nan)
     assert "nan" in text(nothing)
 

@@ -401,13 +401,19 @@ def test_text_has_all_numbers_and_tells_masked_from_zero(maps: AttentionMaps) ->
 
 
 def test_two_models_stand_side_by_side(maps: AttentionMaps) -> None:
-    both = maps.beside(maps.pick(heads=[0, 1]), names=("before", "after"))
+    both = maps.beside(maps.pick(heads=[2, 1]), names=("before", "after"))
     name, row = both.pairs()[0]
     assert name == "transformer.h.0.attn"
-    assert [panel.title for panel in row] == [
-        "before: head 0", "after: head 0", "before: head 1", "after: head 1", "before: head 2",
+    assert [[panel.title for panel in pair] for pair in row] == [
+        ["before: head 0"], ["before: head 1", "after: head 1"], ["before: head 2", "after: head 2"],
     ]  # fmt: skip
-    assert "after: head 1" in both._repr_html_()
+    assert row[1][0].weights == row[1][1].weights
+    page = both._repr_html_()
+    assert page.count('<div class="st-group">') == 6
+    assert str(both).count("after: head 1") == 2
+    assert sum(bool(ax.images) for ax in both.figure().axes) == 10
+    shorter = maps.beside(maps.pick(0)).pairs()
+    assert [len(pair) for pair in shorter[1][1]] == [1, 1, 1]
 
 
 def test_not_all_heads_of_a_large_model_are_drawn() -> None:

@@ -6,7 +6,7 @@ held, and softmax results of which no product has come yet; no other tensor is.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, zip_longest
 from math import prod
 from types import FrameType
 from typing import Any
@@ -202,7 +202,9 @@ class AttentionMaps:
 
     def _repr_html_(self) -> str:
         rows = _first(self.panels())
-        return heat.fragment([(row[0].layer, row) for row in rows], [self._left_out(), *self.notes])
+        return heat.fragment(
+            [(row[0].layer, [[panel] for panel in row]) for row in rows], [self._left_out(), *self.notes]
+        )
 
     def figure(self, columns: int = 4) -> Figure:
         """Return the maps as a matplotlib figure, `columns` heads in a row; save it with `savefig`."""
@@ -221,20 +223,20 @@ class Beside:
     second: AttentionMaps
     names: tuple[str, str]
 
-    def pairs(self) -> list[tuple[str, list[heat.Panel]]]:
-        """Return for each layer its name and the panels of both, those of one head next to each other."""
-        a, b = (maps.panels(name) for maps, name in zip((self.first, self.second), self.names, strict=True))
+    def pairs(self) -> list[tuple[str, list[list[heat.Panel]]]]:
+        """Return for each layer its name, and for each head the panels of both, or of the one that has it."""
+        sides = [maps.panels(name) for maps, name in zip((self.first, self.second), self.names, strict=True)]
         found = []
-        for i in range(max(len(a), len(b))):
-            rows = [side[i] if i < len(side) else [] for side in (a, b)]
-            titles = list(dict.fromkeys(row[0].layer for row in rows if row))
-            order = range(max(map(len, rows)))
-            found.append((" | ".join(titles), [row[h] for h in order for row in rows if h < len(row)]))
+        for rows in zip_longest(*sides, fillvalue=[]):
+            panels = [panel for row in rows for panel in row]
+            titles = list(dict.fromkeys(panel.layer for panel in panels))
+            heads = list(dict.fromkeys(panel.head for panel in panels))
+            found.append((" | ".join(titles), [[p for p in panels if p.head == head] for head in heads]))
         return found
 
     def to_text(self) -> str:
         """Return both as text, head by head."""
-        return "\n\n".join(heat.text(panel) for _, row in self._shown() for panel in row)
+        return "\n\n".join(heat.text(panel) for _, row in self._shown() for pair in row for panel in pair)
 
     __str__ = __repr__ = to_text
 
@@ -243,17 +245,19 @@ class Beside:
         return heat.page(self._repr_html_())
 
     def _repr_html_(self) -> str:
-        count = sum(len(row) for _, row in self.pairs())
+        count = sum(len(pair) for _, row in self.pairs() for pair in row)
         notes = [_left_out(count), *dict.fromkeys((*self.first.notes, *self.second.notes))]
         return heat.fragment(self._shown(), notes)
 
     def figure(self) -> Figure:
         """Return a matplotlib figure with two columns."""
-        return heatfigure.figure([panel for _, row in self._shown() for panel in row], 2)
+        pairs = [pair for _, row in self._shown() for pair in row]
+        return heatfigure.figure([panel for pair in pairs for panel in (*pair, None)[:2]], 2)
 
-    def _shown(self) -> list[tuple[str, list[heat.Panel]]]:
+    def _shown(self) -> list[tuple[str, list[list[heat.Panel]]]]:
         pairs = self.pairs()
-        return [(name, row) for (name, _), row in zip(pairs, _first([row for _, row in pairs]), strict=False)]
+        rows = _first([row for _, row in pairs], MOST_SHOWN // 2)
+        return [(name, row) for (name, _), row in zip(pairs, rows, strict=False)]
 
 
 def _several(chosen: Any) -> list[Any]:
@@ -272,9 +276,9 @@ def _with_heads(layer: Layer, heads: Sequence[int]) -> Layer:
     return replace(layer, weights=layer.weights[:, at], closed=closed, heads=tuple(heads))
 
 
-def _first(rows: Sequence[list[heat.Panel]]) -> list[list[heat.Panel]]:
-    """Return the first panels, no more than are drawn at once."""
-    left, found = MOST_SHOWN, []
+def _first(rows: Sequence[list[Any]], most: int = MOST_SHOWN) -> list[list[Any]]:
+    """Return the first panels or pairs, no more than are drawn at once."""
+    left, found = most, []
     for row in rows:
         if left > 0:
             found.append(row[:left])

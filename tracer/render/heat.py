@@ -154,9 +154,9 @@ def page(body: str) -> str:
     return whole_page(say("Attention maps"), body)
 
 
-def fragment(layers: Sequence[tuple[str, Sequence[Panel]]], notes: Iterable[str] = ()) -> str:
-    """Return maps as the piece that a notebook shows, by layer."""
-    shown = [panel for _, row in layers for panel in row]
+def fragment(layers: Sequence[tuple[str, Sequence[Sequence[Panel]]]], notes: Iterable[str] = ()) -> str:
+    """Return maps as the piece that a notebook shows: by layer, groups of panels that stay next to each other."""
+    shown = [panel for _, row in layers for group in row for panel in group]
     axes = {name for panel in shown for name in panel.axes}
     words = "".join(f"<p><small>{esc(note)}</small></p>" for note in notes if note)
     rows = "".join(_layer(name, row) for name, row in layers)
@@ -201,8 +201,8 @@ def _number(value: float) -> str:
     return f"{value:g}".replace("0.", ".") if value else "0"
 
 
-def _layer(name: str, row: Sequence[Panel]) -> str:
-    figures = "".join(map(_figure, row))
+def _layer(name: str, row: Sequence[Sequence[Panel]]) -> str:
+    figures = "".join(f'<div class="st-group">{"".join(map(_figure, group))}</div>' for group in row)
     return f'<h4 class="st-layer">{esc(name)}</h4><div class="st-heat">{figures}</div>'
 
 

@@ -6,6 +6,7 @@ and the figure says which font to install, since empty boxes say nothing.
 
 from collections.abc import Sequence
 from functools import cache
+from itertools import zip_longest
 from math import ceil
 
 from matplotlib import font_manager
@@ -47,19 +48,21 @@ def _letters(path: str) -> frozenset[int]:
         return frozenset()
 
 
-def figure(panels: Sequence[Panel], columns: int) -> Figure:
-    """Return panels in rows of `columns`."""
+def figure(panels: Sequence[Panel | None], columns: int) -> Figure:
+    """Return panels in rows of `columns`; None leaves its place empty."""
     columns = max(1, min(columns, len(panels)))
     rows = ceil(len(panels) / columns)
-    letters = "".join(label for panel in panels for label in (*map(short, panel.queries), *map(short, panel.keys)))
+    drawn = [panel for panel in panels if panel is not None]
+    letters = "".join(label for panel in drawn for label in (*map(short, panel.queries), *map(short, panel.keys)))
     path = font_for(letters)
     made = Figure(figsize=(3.4 * columns, 3.7 * rows + 0.5), layout="constrained")
     FigureCanvasAgg(made)
     axes = made.subplots(rows, columns, squeeze=False)
-    for ax, panel in zip(axes.flat, panels, strict=False):
-        _draw(ax, panel, path)
-    for ax in axes.flat[len(panels) :]:
-        ax.set_axis_off()
+    for ax, panel in zip_longest(axes.flat, panels):
+        if panel is None:
+            ax.set_axis_off()
+        else:
+            _draw(ax, panel, path)
     if path is None:
         say_so = (
             "No installed font has all letters of the tokens: positions are numbered. A font that has them is Noto "
