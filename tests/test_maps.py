@@ -76,6 +76,15 @@ def test_the_weights_of_every_implementation(how: Any) -> None:
 
 
 @pytest.mark.parametrize("how", HOWS)
+def test_names_are_the_same_where_all_sizes_are(how: Any) -> None:
+    model = GPT(GPTConfig(n_layer=1, n_head=4, n_embd=16, vocab_size=16, block_size=4, how=how)).eval()
+    maps = tracer.attention_maps(model, torch.zeros(4, 4, dtype=torch.long))
+    assert maps.layers[0].axes == ("B", "H", "T", "T")
+    cross = Attention(16, 4, d_source=16, causal=False, how=how)
+    assert tracer.attention_maps(cross, torch.randn(4, 4, 16), torch.randn(4, 4, 16)).layers[0].axes[2:] == ("T", "S")
+
+
+@pytest.mark.parametrize("how", HOWS)
 def test_grouped_heads_and_padding(how: Any) -> None:
     seeded()
     layer, x = Attention(C, H, n_kv_head=1, causal=False, how=how).eval(), torch.randn(B, T, C)

@@ -280,6 +280,7 @@ class Explorer:
         try:
             choices = self._resolve(dependent)
             new, picture, parameters, counted = self._draw(choices)
+            changed = self.changed if choices == self.choices else _difference(self.trace, new)
         except Exception as error:
             if not self.choices and not isinstance(error, ValueError):
                 raise
@@ -287,10 +288,9 @@ class Explorer:
             self.message = self._explain(error)
         else:
             if choices != self.choices:
-                self.changed = _difference(self.trace, new)
                 self._before = {count.label: count.number for count in self._counted}
             self.trace, self._picture, self.parameters, self._counted = new, picture, parameters, counted
-            self.choices, self._wanted = choices, dict(choices)
+            self.choices, self._wanted, self.changed = choices, dict(choices), changed
             self.message, self._blamed = "", ()
 
     def _resolve(self, dependent: bool) -> dict[str, Any]:

@@ -7,6 +7,7 @@ it is one hue from page to ink, so that it reads without colour too.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from unicodedata import east_asian_width
 
@@ -248,13 +249,11 @@ def _cells(panel: Panel, left: float, top: float, edge: float) -> list[str]:
     for i, (weights, closed) in enumerate(zip(panel.weights, panel.closed, strict=True)):
         row = [None if c else level(w) for w, c in zip(weights, closed, strict=True)]
         start = 0
-        for j in range(1, len(row) + 1):
-            if j == len(row) or row[j] != row[start]:
-                step = row[start]
-                if step is not None:
-                    x, y = left + edge * start, top + edge * i
-                    paths.setdefault(step, []).append(f"M{x:.4g} {y:.4g}h{edge * (j - start):.4g}v{edge:.4g}H{x:.4g}z")
-                start = j
+        for step, run in groupby(row):
+            wide = len(list(run))
+            if step is not None:
+                paths.setdefault(step, []).append(f"M{start} {i}h{wide}v1h-{wide}z")
+            start += wide
         if len(row) <= NUMBERED:
             numbers += [
                 f'<text class="st-n st-i{step}" text-anchor="middle" x="{left + edge * (j + 0.5):.4g}" '
@@ -262,25 +261,35 @@ def _cells(panel: Panel, left: float, top: float, edge: float) -> list[str]:
                 for j, step in enumerate(row)
                 if step is not None
             ]
-    return [f'<path class="st-w{step}" d="{"".join(d)}"/>' for step, d in sorted(paths.items())] + numbers
+    drawn = "".join(f'<path class="st-w{step}" d="{"".join(d)}"/>' for step, d in sorted(paths.items()))
+    return [f'<g transform="{_place(left, top, edge)}">{drawn}</g>', *numbers]
+
+
+def _place(left: float, top: float, edge: float) -> str:
+    """Return the transform after which a cell is 1 wide and 1 high, so that its path is short."""
+    return f"translate({left:.4g} {top:.4g}) scale({edge:.4g})"
 
 
 def _hundredths(weight: float) -> str:
     """Return a weight as it fits into a cell: `.07`, `1`."""
-    return f"{weight:.2f}".removeprefix("0") if weight < 0.995 else "1"
+    return "1" if weight >= 0.995 else f"{weight:.2f}".removeprefix("0")
 
 
 def _lines(panel: Panel, left: float, top: float, edge: float) -> list[str]:
-    """A frame, and a stroke through each cell that a mask closed."""
-    strokes = [
-        f"M{left + edge * j:.4g} {top + edge * (i + 1):.4g}l{edge:.4g} {-edge:.4g}"
-        for i, closed in enumerate(panel.closed)
-        for j, shut in enumerate(closed)
-        if shut
+    """A frame, and a stroke through each cell that a mask closed, from corner to corner."""
+    T, S = len(panel.queries), len(panel.keys)
+    strokes = []
+    for total in range(T + S - 1):  # cells with one sum of row and column: their strokes are one line
+        cells = [(i, total - i) for i in range(max(0, total - S + 1), min(T, total + 1))]
+        for shut, run in groupby(cells, key=lambda at: panel.closed[at[0]][at[1]]):
+            if shut:
+                (i, j), long = (line := list(run))[0], len(line)
+                strokes.append(f"M{j + 1} {i}l{-long} {long}")
+    hatch = f'<path class="st-no" transform="{_place(left, top, edge)}" d="{"".join(strokes)}"/>' if strokes else ""
+    return [
+        hatch,
+        f'<rect class="st-frame" x="{left:.4g}" y="{top:.4g}" width="{edge * S:.4g}" height="{edge * T:.4g}"/>',
     ]
-    hatch = [f'<path class="st-no" d="{"".join(strokes)}"/>'] if strokes else []
-    wide, high = edge * len(panel.keys), edge * len(panel.queries)
-    return [*hatch, f'<rect class="st-frame" x="{left:.4g}" y="{top:.4g}" width="{wide:.4g}" height="{high:.4g}"/>']
 
 
 def _every(edge: float) -> int:

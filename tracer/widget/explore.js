@@ -128,8 +128,9 @@ const MARK = "te-changed";
 const OURS = new Set(["open", "data-lm-suppress-shortcuts"]); // what the reader or this script sets on a picture
 
 function sameAttributes(one, other) {
-  const told = (node) => [...node.attributes].filter(({ name }) => !OURS.has(name)).map(({ name, value }) => name + "=" + value);
-  return told(one).sort().join("\n") === told(other).sort().join("\n");
+  const told = (node) => [...node.attributes].filter(({ name }) => !OURS.has(name));
+  const theirs = told(other);
+  return told(one).length === theirs.length && theirs.every(({ name, value }) => one.getAttribute(name) === value);
 }
 
 /** Turn `old` into `fresh`, touching only what differs, so that folds, focus and scrolling stay; mark what is new. */
@@ -145,8 +146,7 @@ function update(old, fresh, marked) {
     !sameAttributes(old, fresh)
   ) {
     old.replaceWith(fresh);
-    if (fresh.nodeType === Node.ELEMENT_NODE) marked.add(fresh);
-    else marked.add(fresh.parentElement);
+    marked.add(fresh.nodeType === Node.ELEMENT_NODE ? fresh : fresh.parentElement);
   } else {
     const others = [...fresh.childNodes];
     [...old.childNodes].forEach((child, index) => update(child, others[index], marked));
@@ -169,7 +169,9 @@ function redraw(picture, html) {
     const others = [...fresh.childNodes];
     if (picture.childNodes.length !== others.length) picture.replaceChildren(...others);
     else [...picture.childNodes].forEach((child, index) => update(child, others[index], marked));
-    for (const node of marked) if (node !== picture && node.closest("style, title, desc") === null) node.classList.add(MARK);
+    for (const node of marked) {
+      if (node !== picture && node.closest("style, title, desc") === null) node.classList.add(MARK);
+    }
   }
   keepKeys(picture);
 }
@@ -227,7 +229,8 @@ function render({ model, el }) {
       ...controls.map((control) => control.node),
       ...(modes ? [modes.node] : []),
     ),
-    make("div", { className: "te-status", role: "status", "aria-live": "polite" }, message, status, figures, changed),
+    make("div", { className: "te-status", role: "status", "aria-live": "polite" }, message, status, figures),
+    changed, // not in the live region: the sentence is long, and stands here when it is looked for
     picture,
   );
   keepKeys(el);
