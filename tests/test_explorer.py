@@ -11,9 +11,12 @@ import torch
 from nbclient import NotebookClient
 from nbconvert import HTMLExporter
 from torch import nn
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from tracer.errors import BuildError
 from tracer.explorer import Explorer
+from tracer.models import GPT, GPTConfig
+from tracer.render.costs import short
 
 WIDGET = Path(__file__).parent.parent / "tracer" / "widget"
 
@@ -130,6 +133,81 @@ def test_what_build_refuses_is_explained_and_the_picture_stays():
     assert "norm can be pre or none; batch is not among them." in explorer.message
 
 
+def test_true_or_false_is_a_switch():
+    explorer = make(lambda H, bias=True: (nn.Linear(H, 2, bias=bias), torch.zeros(1, H)), H=(2, 3), bias=False)
+    assert explorer.choices == {"H": 2, "bias": True}
+    assert explorer._panel.form["controls"][1]["kind"] == "switch"
+    assert ask(explorer, 1, H=2, bias=False)["values"] == {"H": 2, "bias": False}
+    assert explorer.parameters == 4
+    explorer.set(bias="no")
+    assert "bias is True or False; no is neither." in explorer.message
+    assert make(lambda H, bias: build(H), H=(2, 3), bias=True).choices["bias"] is True
+
+
+def gpt(H=3, D=16, L=2, T=5, B=2, norm="pre", positions="learned", how="steps", bias=True):
+    config = GPTConfig(n_layer=L, n_head=H, n_embd=H * D, vocab_size=11, block_size=16, norm=norm,
+                       positions=positions, how=how, bias=bias)  # fmt: skip
+    return GPT(config).eval(), torch.zeros(B, T, dtype=torch.long)
+
+
+def real(**choices):
+    return Explorer(gpt, choices)
+
+
+def test_every_argument_of_the_builder_can_be_a_choice():
+    choices = {"T": (1, 16), "B": (1, 4), "L": (1, 3), "norm": ["pre", "post"], "bias": False}
+    choices |= {"positions": ["learned", "sinusoidal", "rotary"], "how": ["steps", "fused", "einops"]}
+    explorer = real(H=(1, 8), D=(4, 64), **choices)
+    moves = [("T", 7), ("B", 3), ("L", 3), ("norm", "post"), ("positions", "rotary"), ("how", "fused"), ("bias", False)]
+    for name, value in moves:
+        before = str(explorer.trace)
+        explorer.set(**{name: value})
+        assert explorer.message == ""
+        assert explorer.choices[name] == value
+        assert str(explorer.trace) != before or name == "bias"
+        assert explorer.changed.startswith(("They part at", "Both runs")), name
+    assert explorer.trace.sizes["T"] == 7
+    assert explorer.trace.find(name="scaled_dot_product_attention")
+
+
+def figures(explorer):
+    return {label: (number, change) for label, number, change in explorer._figures()}
+
+
+def test_parameters_flops_memory_and_cache_are_counted_against_the_setting_before():
+    explorer = real(T=(1, 16), L=(1, 3))
+    first = figures(explorer)
+    assert list(first) == ["Parameters", "FLOPs", "New memory", "Peak memory", "KV cache"]
+    assert {change for _, change in first.values()} == {""}
+    # 2 layers x keys and values x [B, T, C] of 4 bytes
+    assert first["KV cache"][0] == short(2 * 2 * 2 * 5 * 48 * 4, "B") == "7.68 kB"
+    assert first["FLOPs"][0] == short(explorer.trace.flops)
+    assert first["Peak memory"][0] == short(explorer.trace.peak.bytes, "B")
+    explorer.set(T=10)
+    second = figures(explorer)
+    assert second["Parameters"] == (first["Parameters"][0], "unchanged")
+    assert second["KV cache"] == ("15.4 kB", "before: 7.68 kB (+100%)")
+    explorer.set(T=99)
+    assert figures(explorer) == second
+    explorer.set(T=10, L=1)
+    assert figures(explorer)["KV cache"] == ("7.68 kB", "before: 15.4 kB (-50%)")
+
+
+def test_the_cache_of_grouped_heads_is_smaller_and_an_encoder_has_none():
+    def grouped(G=2):
+        config = GPTConfig(n_layer=1, n_head=4, n_kv_head=G, n_embd=16, vocab_size=11, block_size=8)
+        return GPT(config), torch.zeros(1, 3, dtype=torch.long)
+
+    explorer = Explorer(grouped, {"G": (1, 4)})
+    assert figures(explorer)["KV cache"][0] == f"{2 * 1 * 3 * 2 * 4 * 4} B"
+    encoder = Explorer(lambda T: (nn.Linear(4, 4), torch.zeros(2, T, 4)), {"T": (3, 4)})
+    assert "KV cache" not in figures(encoder)
+    config = LlamaConfig(vocab_size=11, hidden_size=16, num_hidden_layers=3, num_attention_heads=4,
+                         num_key_value_heads=2, intermediate_size=8)  # fmt: skip
+    theirs = Explorer(lambda T: (LlamaForCausalLM(config).eval(), torch.zeros(1, T, dtype=torch.long)), {"T": (3, 4)})
+    assert figures(theirs)["KV cache"][0] == short(3 * 2 * 3 * 2 * 4 * 4, "B")
+
+
 def test_what_fails_while_running_is_explained_with_its_notes():
     def fails(H):
         return (lambda x: x.view(H, 2)), torch.zeros(4)
@@ -164,7 +242,7 @@ def test_an_impossible_first_picture_is_explained_and_a_bug_is_raised():
         make(lambda H: {}["weights"], H=(1, 4))
 
 
-@pytest.mark.parametrize("choice", [3, (1, 2, 3), (8, 1), (1.0, 2.0), (False, True), [], "pre"])
+@pytest.mark.parametrize("choice", [3, 0, (1, 2, 3), (8, 1), (1.0, 2.0), (False, True), [], "pre"])
 def test_a_choice_that_is_neither_range_nor_list_is_refused(choice):
     with pytest.raises(ValueError, match=r"H=.*give a pair of integers"):
         make(H=choice)
@@ -205,7 +283,7 @@ def test_the_browser_asks_and_is_answered():
     state = ask(explorer, 1, H=3, D=16, norm=0)
     assert explorer.choices == {"H": 3, "D": 16, "norm": "pre"}
     assert state["answers"] == 1
-    assert state["figures"] == [("Parameters", "2,352")]
+    assert state["figures"] == [("Parameters", "2,352", "before: 72 (+3167%)")]
     state = ask(explorer, 2, held=True, H=3, D=16, norm=0)
     assert state["held"]
     state = ask(explorer, 3, held=True, H=6, D=16, norm=0)

@@ -22,6 +22,7 @@ __all__ = [
     "Trace",
     "TraceFileError",
     "TracerError",
+    "attention_maps",
     "check_axes",
     "device",
     "explore",
@@ -34,8 +35,8 @@ __all__ = [
 __version__ = "0.1.0"
 
 
-_LATER = {"explore": "explorer", "lessons": "lessons", "models": "models"}
-"""What is loaded when it is first asked for, and from where: the controls bring ipywidgets with them."""
+_LATER = {"attention_maps": "maps", "explore": "explorer", "lessons": "lessons", "models": "models"}
+"""What is loaded when it is first asked for, and from where: controls bring ipywidgets, maps bring matplotlib."""
 
 
 def _load(part: str) -> Any:
@@ -49,4 +50,4 @@ def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = _load(_LATER[name])
-    return found.explore if name == "explore" else found
+    return getattr(found, name, found)

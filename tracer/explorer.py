@@ -19,7 +19,9 @@ import traitlets
 from IPython.display import display
 
 from .engine import trace
-from .speech import _
+from .render.costs import short
+from .result import Trace
+from .speech import _, say
 
 __all__ = ["Explorer", "explore"]
 
@@ -36,6 +38,12 @@ MEANINGS = {
     "S": _("positions of the key"),
     "T": _("positions"),
     "V": _("vocabulary"),
+    "activation": _("bend of the MLP"),
+    "causal": _("no look ahead"),
+    "dropout": _("share set to zero while training"),
+    "how": _("implementation"),
+    "norm": _("where the norm stands"),
+    "positions": _("how places are told"),
 }
 WIDGET = Path(__file__).parent / "widget"
 
@@ -43,13 +51,18 @@ WIDGET = Path(__file__).parent / "widget"
 def explore(build: Callable[..., Any], *, show: Callable[[Any], Any] | None = None, **choices: Any) -> "Explorer":
     """Show a model's trace under controls: each move rebuilds the model, runs it again and redraws.
 
-    `build(**choices)` returns `(model, inputs)`. A pair of integers is a range (`H=(1, 8)`), a list a choice
-    (`norm=["pre", "post"]`). The first values are the defaults of `build`'s own parameters where it has them, else
-    the low end. Where H and D are both ranges, C can move (C = H x D) or be held (D = C / H).
+    `build(**choices)` returns `(model, inputs)`; every argument of it can be a choice. A pair of integers is a range
+    (`H=(1, 8)`, `T=(2, 64)`, `L=(1, 12)`), a list a menu (`norm=["pre", "post"]`, `how=["steps", "fused"]`), True or
+    False a switch (`causal=True`). The first values are the defaults of `build`'s own parameters where it has them,
+    else the low end, the first of the list, the switch as it is given. Where H and D are both ranges, C can move
+    (C = H x D) or be held (D = C / H).
     `show(trace)` gives another picture: an object with `_repr_html_`, or HTML as a string, used as it stands.
 
-    Raises ValueError for a choice that is neither a range nor a list. What `build` raises later is explained under
-    the controls; the last good picture stays.
+    Beside the picture stand the parameters, FLOPs, new and peak memory of the run and, for a model that can generate,
+    the bytes of its cache, each against the setting before; what differs in the picture is marked.
+
+    Raises ValueError for a choice of another kind. What `build` raises later is explained under the controls; the
+    last good picture stays.
     """
     return Explorer(build, choices, show=show)
 
@@ -123,17 +136,47 @@ class _Menu:
         return self.options[value]
 
 
-_Control = _Range | _Menu
+@dataclass(frozen=True, slots=True)
+class _Switch:
+    name: str
+    start: bool
+
+    def check(self, value: Any) -> bool:
+        """Return the value; raise _Impossible when it is not True or False."""
+        if not isinstance(value, bool):
+            text = _("{name} is True or False; {value} is neither.")
+            raise _Impossible(text.format(name=self.name, value=_text(value)), self.name)
+        return value
+
+    def first(self, default: Any) -> bool:
+        return default if isinstance(default, bool) else self.start
+
+    def form(self) -> dict[str, Any]:
+        return {**_label(self.name), "kind": "switch"}
+
+    def to_form(self, value: Any) -> Any:
+        return value is True
+
+    def from_form(self, value: Any) -> Any:
+        return value
+
+
+_Control = _Range | _Menu | _Switch
 
 
 def _control(name: str, choice: Any) -> _Control:
-    """Convert one keyword of `explore`: a pair of integers or a list."""
+    """Convert one keyword of `explore`: a pair of integers, a list, or a truth value."""
+    if isinstance(choice, bool):
+        return _Switch(name, choice)
     if isinstance(choice, list) and choice:
         return _Menu(name, tuple(choice))
     match choice:
         case (int(low), int(high)) if isinstance(choice, tuple) and bool not in map(type, choice) and low <= high:
             return _Range(name, low, high)
-    text = _("{name}={choice!r}: give a pair of integers, low end first, such as (1, 8), or a list of choices.")
+    text = _(
+        "{name}={choice!r}: give a pair of integers, low end first, such as (1, 8), a list of choices, or True "
+        "or False for a switch."
+    )
     raise ValueError(text.format(name=name, choice=choice))
 
 
@@ -159,7 +202,8 @@ class Explorer:
 
     `set(H=4)` rebuilds, re-runs and redraws. `choices` are the values of the picture, `trace` its Trace, `width` the
     held C or None, `parameters` the number of parameters (elements) or None. `message` says why the last choice was
-    impossible, else it is empty. `view` turns the trace into HTML; a new one shows at the next redraw.
+    impossible, else it is empty. `changed` says where this run and the one before it part. `view` turns the trace into
+    HTML; a new one shows at the next redraw.
     """
 
     def __init__(
@@ -178,12 +222,14 @@ class Explorer:
         self.trace: Any = None
         self.parameters: int | None = None
         self.width: int | None = None
-        self.message = ""
+        self.message = self.changed = ""
         self._build, self._trace = build, _trace
         self._controls = {name: _control(name, choice) for name, choice in choices.items()}
         self._wanted = _first_values(build, self._controls)
         self._blamed: tuple[str, ...] = ()
         self._picture = ""
+        self._counted: list[_Count] = []
+        self._before: dict[str, int] = {}
         self._settle()
         self._panel = _Panel(form=self._form(), picture=self._picture, state=self._state())
         self._panel.observe(self._answer, "asked")
@@ -233,15 +279,18 @@ class Explorer:
         """Draw what is wanted, or say why it cannot be; only an unforeseen error of the first picture is raised."""
         try:
             choices = self._resolve(dependent)
-            drawn = self._draw(choices)
+            new, picture, parameters, counted = self._draw(choices)
+            changed = self.changed if choices == self.choices else _difference(self.trace, new)
         except Exception as error:
             if not self.choices and not isinstance(error, ValueError):
                 raise
             self._blamed = error.names if isinstance(error, _Impossible) else ()
             self.message = self._explain(error)
         else:
-            self.trace, self._picture, self.parameters = drawn
-            self.choices, self._wanted = choices, dict(choices)
+            if choices != self.choices:
+                self._before = {count.label: count.number for count in self._counted}
+            self.trace, self._picture, self.parameters, self._counted = new, picture, parameters, counted
+            self.choices, self._wanted, self.changed = choices, dict(choices), changed
             self.message, self._blamed = "", ()
 
     def _resolve(self, dependent: bool) -> dict[str, Any]:
@@ -263,7 +312,7 @@ class Explorer:
             raise _Impossible(text.format(C=width, H=H, which=_either(divisors)), "H")
         return width // H
 
-    def _draw(self, choices: dict[str, Any]) -> tuple[Any, str, int | None]:
+    def _draw(self, choices: dict[str, Any]) -> tuple[Any, str, int | None, "list[_Count]"]:
         """Build, run and render; nothing of the Explorer changes before all three have worked."""
         with _random_state_kept():
             made = self._build(**choices)
@@ -274,8 +323,8 @@ class Explorer:
                 new = self._trace(model, **inputs)
             else:
                 new = self._trace(model, *(inputs if isinstance(inputs, tuple | list) else (inputs,)))
-        parameters = getattr(model, "parameters", None)
-        return new, self.view(new), sum(p.numel() for p in parameters()) if parameters else None
+        parameters = sum(p.numel() for p in model.parameters()) if hasattr(model, "parameters") else None
+        return new, self.view(new), parameters, _count(parameters, model, new)
 
     def _explain(self, error: Exception) -> str:
         """Say in words why there is no new picture, and which one is still shown."""
@@ -314,6 +363,7 @@ class Explorer:
         return {
             "title": _("Choices"),
             "picture": _("Trace"),
+            "marked": _("Marked in the picture: what differs from the setting before."),
             "silent": _(
                 "No answer yet: the kernel is busy, or it was restarted. After a restart, run this cell again."
             ),
@@ -335,11 +385,12 @@ class Explorer:
             "status": self.status,
             "figures": self._figures(),
             "message": self.message,
+            "changed": self.changed,
         }
 
-    def _figures(self) -> list[tuple[str, str]]:
-        """What is counted beside the picture: pairs of a label and a number."""
-        return [] if self.parameters is None else [(_("Parameters"), f"{self.parameters:,}")]
+    def _figures(self) -> list[tuple[str, str, str]]:
+        """What is counted beside the picture: a label, a number, and its change against the setting before."""
+        return [(c.label, c.text(c.number), _change(self._before.get(c.label), c)) for c in self._counted]
 
     def _send(self) -> None:
         with self._panel.hold_sync():
@@ -367,7 +418,7 @@ class Explorer:
 
     def _repr_html_(self) -> str:
         """The present picture without controls: what an exported page or a saved notebook shows."""
-        lines = [self.status, *(f"{label}: {number}" for label, number in self._figures()), self.message]
+        lines = [self.status, *(f"{label}: {number}" for label, number, _change in self._figures()), self.message]
         return f"<p>{html.escape('; '.join(filter(None, lines)))}</p>{self._picture}"
 
     def _ipython_display_(self) -> None:
@@ -390,6 +441,74 @@ def _first_values(build: Callable[..., Any], controls: Mapping[str, _Control]) -
         parameters = {}  # type: ignore[assignment]
     defaults = {name: parameter.default for name, parameter in parameters.items()}
     return {name: control.first(defaults.get(name)) for name, control in controls.items()}
+
+
+# ------------------------------------------------------------------ what is counted
+
+
+@dataclass(frozen=True, slots=True)
+class _Count:
+    """One number beside the picture; `unit` is "B" for bytes, "" for what is counted in full."""
+
+    label: str
+    number: int
+    unit: str | None = None
+
+    def text(self, number: int) -> str:
+        return f"{number:,}" if self.unit is None else short(number, self.unit)
+
+
+def _count(parameters: int | None, model: Any, run: Any) -> list[_Count]:
+    """Count what a setting costs: parameters, and the run where it is a Trace."""
+    counts = [] if parameters is None else [_Count(_("Parameters"), parameters)]
+    if isinstance(run, Trace):
+        counts += [
+            _Count(_("FLOPs"), run.flops, ""),
+            _Count(_("New memory"), run.bytes_new, "B"),
+            _Count(_("Peak memory"), run.peak.bytes, "B"),
+        ]
+        cache = _cache_bytes(model, run)
+        if cache:
+            counts.append(_Count(_("KV cache"), cache, "B"))
+    return counts
+
+
+def _cache_bytes(model: Any, run: Trace) -> int:
+    """Return the bytes of all keys and values of these positions, as a cache for generation holds them; 0 without one.
+
+    A layer keeps B·T·G·(D + D_v) numbers. Layers are counted that look at no later position; of a Hugging Face model,
+    those that its config tells, where it can generate.
+    """
+    B, T = run.sizes.get("B", 0), run.sizes.get("T", 0)
+    numbers = 0
+    if hasattr(model, "modules"):
+        layers = [m for m in model.modules() if getattr(m, "causal", False) is True and hasattr(m, "n_kv_head")]
+        numbers = sum(m.n_kv_head * (m.d_head + m.d_value) for m in layers)
+        config: Any = getattr(model, "config", None)
+        if not layers and hasattr(model, "can_generate") and model.can_generate():
+            H, C = config.num_attention_heads, config.hidden_size
+            G = getattr(config, "num_key_value_heads", None) or H
+            numbers = config.num_hidden_layers * G * 2 * (getattr(config, "head_dim", None) or C // H)
+        first = next(model.parameters(), None)
+        return B * T * numbers * (first.element_size() if first is not None else 4)
+    return 0
+
+
+def _change(before: int | None, count: _Count) -> str:
+    """Say how a number stands to the one of the setting before, or nothing."""
+    if before is None:
+        return ""
+    if before == count.number:
+        return _("unchanged")
+    share = f" ({(count.number - before) / before:+.0%})" if before else ""
+    return say("before: {number}{share}", number=count.text(before), share=share)
+
+
+def _difference(before: Any, now: Any) -> str:
+    """Say where two runs part, where both are traces."""
+    if not (isinstance(before, Trace) and isinstance(now, Trace)):
+        return ""
+    return before.diff(now, names=(_("before"), _("now"))).sentence
 
 
 def _html(shown: Any) -> str:

@@ -135,6 +135,9 @@ def page(watched):
 class Lab:
     """A JupyterLab server of its own on a copy of a folder; settings, runtime files and workspaces are its own too."""
 
+    PROBE = "/api/status"
+    """what a server answers as soon as it is up"""
+
     def __init__(self, folder: Path, home: Path) -> None:
         self.folder, self.home, self.token = home / "notebooks", home, secrets.token_hex(16)
         shutil.copytree(folder, self.folder, ignore=shutil.ignore_patterns(".ipynb_checkpoints"))
@@ -184,9 +187,9 @@ class Lab:
     def wait(self, seconds: float = 40) -> None:
         """Wait until the server answers."""
         end = time.monotonic() + seconds
-        while not self.ask("/api/status"):
-            assert self._server.poll() is None, f"JupyterLab ended; see {self._log.name}"
-            assert time.monotonic() < end, f"JupyterLab did not answer in {seconds} s; see {self._log.name}"
+        while not self.ask(self.PROBE):
+            assert self._server.poll() is None, f"the server ended; see {self._log.name}"
+            assert time.monotonic() < end, f"the server did not answer in {seconds} s; see {self._log.name}"
             time.sleep(0.1)
 
     def stop(self) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.browser.axe import violations
+
 pytestmark = pytest.mark.timeout(60)
 
 HERE = Path(__file__).parent
@@ -115,7 +117,7 @@ def test_with_c_held_d_follows_and_the_parameter_count_stays(case, lab, page):
     number(page, "H").fill("3")
     expect_rows(page, case, 3, 16)
     wait_for_status(page, "3 x 16 = 48")
-    before = page.locator(".te-figures").first.inner_text()
+    before = page.locator(".te-figures b").first.inner_text()
     page.get_by_role("radio", name="C is held").check()
     wait_for_status(page, "C is held at 48: D = C / H = 48 / 3 = 16")
     slider(page, "H").focus()
@@ -123,7 +125,8 @@ def test_with_c_held_d_follows_and_the_parameter_count_stays(case, lab, page):
     expect_rows(page, case, 4, 12)
     wait_for(page, lambda: number(page, "D").input_value() == "12")
     assert slider(page, "D").is_disabled()
-    assert page.locator(".te-figures").first.inner_text() == before
+    assert page.locator(".te-figures b").first.inner_text() == before
+    assert "unchanged" in page.locator(".te-figures span").first.inner_text()
     lab.screenshot(page, f"{case}-held", PANEL)
     page.get_by_role("radio", name="C moves").check()
     wait_for_status(page, "C = H x D = 4 x 12 = 48")
@@ -192,3 +195,101 @@ def test_nothing_is_cut_off_at_any_width(lab_at, case, page, theme):
         controls = panel.locator(".te-controls")
         assert controls.evaluate("node => node.scrollWidth <= node.clientWidth")
         assert panel.locator(".te-status").evaluate("node => node.scrollWidth <= node.clientWidth")
+
+
+# ------------------------------------------------------------------ every argument of a builder
+
+GPT = Case(HERE / "data" / "explore_gpt.ipynb", lambda H, D: [f"2·6·{H * D}", f"2·{H}·6·{D}"])
+
+
+@pytest.fixture
+def gpt(lab_at, page):
+    """The page of the notebook in which everything about the reference GPT is a choice."""
+    lab = started(lab_at, GPT)
+    lab.open(page, GPT.path.name, alone=True)
+    lab.run_all(page)
+    lab.screenshot(page, "explore_gpt", PANEL)
+    return page
+
+
+def counted(page, label):
+    """Return what stands beside the picture under a name: the number and its change."""
+    return page.locator(".te-figures span").filter(has_text=label).first.inner_text().removeprefix(label).strip()
+
+
+def test_all_controls_have_names_and_re_run_the_model_by_keyboard(gpt):
+    panel = gpt.locator(PANEL).first
+    for name, shown in [("T positions", "2·7·48"), ("B batch", "3·7·48"), ("L layers", "transformer.h.1-2")]:
+        panel.get_by_role("slider", name=name).focus()
+        gpt.keyboard.press("ArrowRight")
+        panel.locator(".te-picture").get_by_text(shown).first.wait_for()
+    wait_for_status(gpt, "T = 7; B = 3; L = 3; norm = pre; positions = learned; how = steps; bias = True")
+    for name, key, value in [("norm", "p", "post"), ("positions", "r", "rotary"), ("how", "f", "fused")]:
+        panel.get_by_role("combobox", name=re.compile(rf"^{name}\b")).focus()
+        gpt.keyboard.press(key)
+        wait_for_status(gpt, f"{name} = {value}")
+    panel.locator(".te-picture").get_by_text("scaled_dot_product_attention").first.wait_for()
+    panel.get_by_role("switch", name="bias").focus()
+    gpt.keyboard.press("Space")
+    wait_for_status(gpt, "bias = False")
+
+
+def test_costs_stand_beside_the_picture_against_the_setting_before(gpt):
+    """2 layers x keys and values x [B, T, C] x 4 bytes = 2 x 2 x 2 x 6 x 48 x 4 = 9.22 kB."""
+    assert counted(gpt, "KV cache") == "9.22 kB"
+    flops = counted(gpt, "FLOPs")
+    number(gpt, "L").fill("4")
+    wait_for(gpt, lambda: counted(gpt, "KV cache") == "18.4 kB before: 9.22 kB (+100%)")
+    assert f"before: {flops}" in counted(gpt, "FLOPs")
+    assert "before" in counted(gpt, "Parameters")
+    assert "before" in counted(gpt, "New memory")
+    number(gpt, "L").fill("99")
+    gpt.keyboard.press("Tab")
+    wait_for_status(gpt, "L goes from 1 to 6 here; 99 is outside.")
+    assert counted(gpt, "KV cache") == "18.4 kB before: 9.22 kB (+100%)"
+
+
+def test_what_differs_is_marked_and_what_stays_is_not_drawn_anew(gpt):
+    picture = gpt.locator(".te-picture").first
+    assert picture.locator(".te-changed").count() == 0
+    picture.evaluate("node => { node.querySelector('table').kept = true }")
+    gpt.get_by_role("radio", name="C is held").first.check()
+    number(gpt, "H").fill("4")
+    expect_rows(gpt, GPT, 4, 12)
+    assert picture.evaluate("node => node.querySelector('table').kept") is True
+    marked = picture.locator(".te-changed").all_inner_texts()
+    assert any("2·4·6·12" in text for text in marked)
+    assert not any("2·6·48" in text and "[B, T, C]" in text for text in marked)
+    assert "They part at" in gpt.locator(".te-difference").first.inner_text()
+    first = {text for text in marked if text}
+    number(gpt, "H").fill("3")
+    expect_rows(gpt, GPT, 3, 16)
+    assert not first & set(picture.locator(".te-changed").all_inner_texts())
+
+
+def test_axe_finds_nothing_serious_in_controls_and_pictures(gpt):
+    assert violations(gpt, PANEL) == []
+    number(gpt, "T").fill("99")
+    gpt.keyboard.press("Tab")
+    wait_for_status(gpt, "T goes from 1 to 32 here; 99 is outside.")
+    assert violations(gpt, PANEL) == []
+    assert violations(gpt, ".st-heat") == []
+    gpt.locator(PANEL).first.get_by_role("slider", name="B batch").evaluate("node => node.labels[0].remove()")
+    assert any("label" in found for found in violations(gpt, PANEL)), "axe sees a control without a name"
+
+
+@pytest.mark.parametrize("theme", ["Light", "Dark"])
+def test_all_controls_fit_at_any_width(lab_at, page, theme):
+    lab = started(lab_at, GPT, theme)
+    lab.open(page, GPT.path.name, alone=True)
+    lab.run_all(page)
+    number(page, "L").fill("3")
+    page.locator(".te-difference").first.filter(has_text="They part at").wait_for()
+    for width, height in SIZES:
+        page.set_viewport_size({"width": width, "height": height})
+        lab.screenshot(page, f"explore_gpt-{theme.lower()}-{width}", PANEL)
+        for part in (".te-controls", ".te-status"):
+            assert page.locator(part).first.evaluate("node => node.scrollWidth <= node.clientWidth"), part
+        maps = page.locator(".st-heat").last
+        assert maps.evaluate("node => node.scrollWidth <= node.clientWidth")
+        lab.screenshot(page, f"maps-lab-{theme.lower()}-{width}", ".st-layer")

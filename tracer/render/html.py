@@ -29,7 +29,7 @@ from .layout import (
     told_apart,
 )
 
-__all__ = ["chain_html", "esc", "fragment", "label_html", "page", "style", "whole_page"]
+__all__ = ["chain_html", "esc", "fragment", "label_html", "page", "small", "style", "whole_page"]
 
 _CSS = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
 
@@ -70,10 +70,11 @@ def style(axes: Iterable[str]) -> str:
     """Return the style sheet with the colours of these axes."""
     symbols = sorted({s for axis in axes for s in SYMBOL.findall(axis)})
     rules = "".join(_colour_rule(s) for s in symbols)
-    return f"<style>{_small(_CSS)}{rules}</style>"
+    return f"<style>{small(_CSS)}{rules}</style>"
 
 
-def _small(css: str) -> str:
+def small(css: str) -> str:
+    """Return a style sheet without its first comment and its line breaks."""
     return " ".join(css[css.index("*/") + 2 :].split())
 
 

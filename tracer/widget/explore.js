@@ -6,7 +6,6 @@
  *   asked   <- { serial, values, held }: what the reader chose last
  */
 
-const WAIT = 30; // milliseconds in which the moves of one drag are gathered
 const PATIENCE = 4000; // milliseconds after which a missing answer is spoken of
 
 let views = 0;
@@ -80,6 +79,22 @@ function makeMenu(spec, id, ask) {
   };
 }
 
+/** A choice between yes and no. */
+function makeSwitch(spec, id, ask) {
+  const box = make("input", { type: "checkbox", id, role: "switch" });
+  box.addEventListener("change", ask);
+  return {
+    name: spec.name,
+    node: make("div", { className: "te-control te-switch" }, box, labelOf(spec, id)),
+    fields: [box],
+    read: () => box.checked,
+    write: (value) => (box.checked = value),
+    follow() {},
+  };
+}
+
+const MAKERS = { range: makeRange, menu: makeMenu, switch: makeSwitch };
+
 /** The two modes for H and D as a group of radio buttons. */
 function makeModes(texts, name, ask) {
   const radio = (value) => make("input", { type: "radio", name, value });
@@ -109,45 +124,95 @@ function keepKeys(root) {
   }
 }
 
-/** Put new HTML in place; what the reader had folded open stays open where the picture has the same parts. */
+const MARK = "te-changed";
+const OURS = new Set(["open", "data-lm-suppress-shortcuts"]); // what the reader or this script sets on a picture
+
+function sameAttributes(one, other) {
+  const told = (node) => [...node.attributes].filter(({ name }) => !OURS.has(name));
+  const theirs = told(other);
+  return told(one).length === theirs.length && theirs.every(({ name, value }) => one.getAttribute(name) === value);
+}
+
+/** Turn `old` into `fresh`, touching only what differs, so that folds, focus and scrolling stay; mark what is new. */
+function update(old, fresh, marked) {
+  if (old.isEqualNode(fresh)) return;
+  if (old.nodeType === Node.TEXT_NODE && fresh.nodeType === Node.TEXT_NODE) {
+    old.data = fresh.data;
+    marked.add(old.parentElement);
+  } else if (
+    old.nodeName !== fresh.nodeName ||
+    old.nodeType !== Node.ELEMENT_NODE ||
+    old.childNodes.length !== fresh.childNodes.length ||
+    !sameAttributes(old, fresh)
+  ) {
+    old.replaceWith(fresh);
+    marked.add(fresh.nodeType === Node.ELEMENT_NODE ? fresh : fresh.parentElement);
+  } else {
+    const others = [...fresh.childNodes];
+    [...old.childNodes].forEach((child, index) => update(child, others[index], marked));
+  }
+}
+
+/** Show new HTML; what differs from the last is marked, unless it is the first. */
 function redraw(picture, html) {
-  const open = [...picture.querySelectorAll("details")].map((part) => part.open);
-  picture.innerHTML = html;
-  const parts = picture.querySelectorAll("details");
-  if (parts.length === open.length) parts.forEach((part, index) => (part.open = open[index]));
+  const template = make("template");
+  template.innerHTML = html;
+  for (const node of picture.querySelectorAll(`.${MARK}`)) {
+    node.classList.remove(MARK);
+    if (!node.classList.length) node.removeAttribute("class");
+  }
+  if (!picture.hasChildNodes()) {
+    picture.append(template.content);
+  } else {
+    const marked = new Set();
+    const fresh = make("div", {}, template.content);
+    const others = [...fresh.childNodes];
+    if (picture.childNodes.length !== others.length) picture.replaceChildren(...others);
+    else [...picture.childNodes].forEach((child, index) => update(child, others[index], marked));
+    for (const node of marked) {
+      if (node !== picture && node.closest("style, title, desc") === null) node.classList.add(MARK);
+    }
+  }
   keepKeys(picture);
 }
 
 function render({ model, el }) {
   const form = model.get("form");
   const id = `te-${++views}-${Math.random().toString(36).slice(2)}`;
-  let timer = null;
   let silence = null;
 
-  // 1. what goes to Python: the last values, at most once in WAIT
+  // 1. what goes to Python: the first move at once; those made before its answer came are gathered into one
+  let waiting = false;
+  const asked = () => model.get("asked").serial ?? 0;
   function send() {
-    timer = null;
+    waiting = false;
     model.set("asked", {
-      serial: (model.get("asked").serial ?? 0) + 1,
+      serial: asked() + 1,
       values: Object.fromEntries(controls.map((control) => [control.name, control.read()])),
       held: modes?.read() ?? false,
     });
     clearTimeout(silence);
     silence = setTimeout(() => {
+      silence = null;
       message.textContent = form.silent;
       message.hidden = false;
     }, PATIENCE);
     model.save_changes();
   }
-  const ask = () => (timer ??= setTimeout(send, WAIT));
+  const unanswered = () => silence !== null && model.get("state").answers < asked();
+  function ask() {
+    if (unanswered()) waiting = true;
+    else send();
+  }
 
   // 2. the elements
   const modes = form.modes && makeModes(form.modes, `${id}-mode`, ask);
   const controls = form.controls.map((spec, index) =>
-    (spec.kind === "range" ? makeRange : makeMenu)(spec, `${id}-${index}`, ask),
+    MAKERS[spec.kind](spec, `${id}-${index}`, ask),
   );
   const status = make("p", { className: "te-sentence" });
   const figures = make("p", { className: "te-figures" });
+  const changed = make("p", { className: "te-difference" });
   const message = make("p", { className: "te-message", id: `${id}-message` });
   const picture = make("div", {
     className: "te-picture jp-RenderedHTMLCommon", // JupyterLab dresses it as it dresses any HTML output
@@ -165,6 +230,7 @@ function render({ model, el }) {
       ...(modes ? [modes.node] : []),
     ),
     make("div", { className: "te-status", role: "status", "aria-live": "polite" }, message, status, figures),
+    changed, // not in the live region: the sentence is long, and stands here when it is looked for
     picture,
   );
   keepKeys(el);
@@ -172,13 +238,21 @@ function render({ model, el }) {
   // 3. what comes from Python
   function showState() {
     const state = model.get("state");
-    if (state.answers >= (model.get("asked").serial ?? 0)) clearTimeout(silence);
+    const answered = state.answers >= asked();
+    if (answered) {
+      clearTimeout(silence);
+      silence = null;
+    }
     status.textContent = state.status;
     message.textContent = state.message;
     message.hidden = !state.message;
     figures.replaceChildren(
-      ...state.figures.map(([label, number]) => make("span", {}, `${label} `, make("b", {}, number))),
+      ...state.figures.map(([label, number, change]) =>
+        make("span", {}, `${label} `, make("b", {}, number), ...(change ? [" ", make("small", {}, change)] : [])),
+      ),
     );
+    changed.replaceChildren(state.changed, " ", make("small", {}, form.marked));
+    changed.hidden = !state.changed;
     for (const control of controls) {
       control.follow(state.held && control.name === "D");
       for (const field of control.fields) {
@@ -187,7 +261,11 @@ function render({ model, el }) {
         else field.removeAttribute("aria-describedby");
       }
     }
-    if (timer !== null || state.answers < (model.get("asked").serial ?? 0)) return; // the reader has moved on
+    if (answered && waiting) {
+      send(); // the reader has moved on
+      return;
+    }
+    if (!answered) return;
     modes?.write(state.held);
     for (const control of controls) control.write(state.values[control.name]);
   }
@@ -197,7 +275,6 @@ function render({ model, el }) {
   showState();
   showPicture();
   return () => {
-    clearTimeout(timer);
     clearTimeout(silence);
     model.off("change:state", showState);
     model.off("change:picture", showPicture);
