@@ -256,6 +256,20 @@ def test_results_in_several_parts() -> None:
     assert "Result 1: " in judge(pair, lambda x: (x[:, :-1], x[:, :-1])).message
 
 
+def test_another_convention_is_right_if_it_is_kept_throughout() -> None:
+    def interleaved(x: Tensor, H: int) -> Tensor:
+        return x.unflatten(-1, (-1, H)).permute(0, 3, 1, 2)
+
+    def now_this_now_that(x: Tensor, H: int) -> Tensor:
+        return right(x, H) if x.shape[0] == 4 else interleaved(x, H)
+
+    both = Exercise(**(vars(SPLIT) | {"also": (interleaved,)}))
+    assert [judge(both, answer).status for answer in (right, interleaved, now_this_now_that)] == ["right"] * 2 + [
+        "wrong"
+    ]
+    assert judge(SPLIT, interleaved).mistake == "split_heads_d_before_h"
+
+
 # ------------------------------------------------------------------ inputs and random state
 
 

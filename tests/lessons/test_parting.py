@@ -6,9 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from tracer.lessons import Exercise, exercises
+from tracer.lessons import Exercise, Feedback, exercises
+from tracer.lessons.exercise import Draw
 from tracer.lessons.judge import judge
-from tracer.lessons.trial import arguments
+from tracer.lessons.running import run
+from tracer.lessons.trial import arguments, tell
 
 BY_ID = {exercise.id: exercise for exercise in exercises()}
 FUNCTIONS = [exercise for exercise in exercises() if exercise.kind == "function"]
@@ -106,6 +108,23 @@ def test_an_exception_brings_the_named_shapes_and_the_repair() -> None:
     message = told("one_head_output", head)
     assert f"line {line_of(head, 1)} of head: scores = q @ k" in message
     assert "k [B, H, S, D]" in message and "Repair: transpose the last two axes of k" in message
+
+
+def test_results_from_elsewhere_are_judged_without_the_function() -> None:
+    exercise = BY_ID["one_head_output"]
+    assert exercise.inputs
+    cases, names = exercise.inputs(Draw(3)), arguments(exercise)
+
+    def off(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ (v * 2)
+
+    def told_of(function: Any) -> Feedback:
+        return tell(exercise, cases, [run(function, case, names) for case in cases])
+
+    assert told_of(exercise.reference).status == "right"
+    assert told_of(lambda q, k, v: (q @ k.mT).softmax(-1) @ v).mistake == "not_scaled"
+    feedback = told_of(off)
+    assert feedback.status == "wrong" and feedback.message and "parts from" not in feedback.message
 
 
 def test_a_result_of_no_operation_is_described_all_the_same() -> None:

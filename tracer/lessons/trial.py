@@ -20,7 +20,7 @@ from .feedback import Feedback, Status
 from .parting import explained, parting
 from .running import Outcome, has_placeholder, run
 
-__all__ = ["Trial", "arguments", "try_function"]
+__all__ = ["arguments", "tell", "try_function"]
 
 
 def arguments(exercise: Exercise) -> tuple[str, ...]:
@@ -33,26 +33,11 @@ class Trial:
     """One function on all cases of one exercise."""
 
     exercise: Exercise
-    answer: Callable[..., Any]
     cases: Sequence[Case]
     wants: Sequence[Any]
     outcomes: Sequence[Outcome]
-
-    @classmethod
-    def of(cls, exercise: Exercise, answer: Callable[..., Any], draw: Draw) -> "Trial":
-        """Run a function and the reference on fresh inputs; or another right answer, where it agrees with that one."""
-        names, cases = arguments(exercise), exercise.inputs(draw) if exercise.inputs else ()
-        outcomes = [run(answer, case, names) for case in cases]
-        trials = [
-            cls(exercise, answer, cases, [run(right, case, names).value for case in cases], outcomes)
-            for right in (exercise.reference, *exercise.also)
-        ]
-        return next((trial for trial in trials if trial.wrong is None), trials[0])
-
-    @property
-    def right(self) -> bool:
-        """Whether every case came out right and no input was changed."""
-        return self.wrong is None and not self.changed
+    answer: Callable[..., Any] | None = None
+    """The function itself; None where only what it gave is at hand."""
 
     @cached_property
     def wrong(self) -> int | None:
@@ -101,9 +86,25 @@ def try_function(exercise: Exercise, answer: Any, draw: Draw) -> Feedback:
     problem = _not_callable(exercise, answer)
     if problem:
         return Feedback(exercise.id, "error", problem)
-    trial = Trial.of(exercise, answer, draw)
-    if _unfinished(answer, trial.outcomes[0]):
+    names, cases = arguments(exercise), exercise.inputs(draw) if exercise.inputs else ()
+    outcomes = [run(answer, case, names) for case in cases]
+    if _unfinished(answer, outcomes[0]):
         return Feedback(exercise.id, "not attempted", "")
+    return tell(exercise, cases, outcomes, answer)
+
+
+def tell(
+    exercise: Exercise, cases: Sequence[Case], outcomes: Sequence[Outcome], answer: Callable[..., Any] | None = None
+) -> Feedback:
+    """Return feedback on what a function gave for some cases, wherever it ran.
+
+    With `answer`, the function itself, it may be run again: to find where it parts from the reference, and for
+    gradients.
+    """
+    names, rights = arguments(exercise), (exercise.reference, *exercise.also)
+    wants = [[run(right, case, names).value for case in cases] for right in rights]
+    trials = [Trial(exercise, cases, values, outcomes, answer) for values in wants]
+    trial = next((trial for trial in trials if trial.wrong is None), trials[0])
     return _right(trial) if trial.wrong is None else _wrong(trial, trial.wrong)
 
 
@@ -133,7 +134,7 @@ def _unfinished(answer: Any, outcome: Outcome) -> bool:
 
 def _right(trial: Trial) -> Feedback:
     if not trial.changed:
-        place = _without_gradient(trial) if trial.exercise.gradients else None
+        place = _without_gradient(trial, trial.answer) if trial.exercise.gradients and trial.answer else None
         return (
             Feedback(trial.exercise.id, "right", _(trial.exercise.why)) if place is None else _no_gradient(trial, place)
         )
@@ -144,14 +145,14 @@ def _right(trial: Trial) -> Feedback:
     return Feedback(trial.exercise.id, "wrong", message, "input_changed_in_place")
 
 
-def _without_gradient(trial: Trial) -> int | None:
+def _without_gradient(trial: Trial, answer: Callable[..., Any]) -> int | None:
     """Return the number of the first case in which a gradient is not finite; answers outside autograd have none."""
     names = arguments(trial.exercise)
     for place, case in enumerate(trial.cases):
         args = tuple(arg.clone().requires_grad_() if _is_float(arg) else arg for arg in case.args)
         floats = [arg for arg in args if _is_float(arg)]
         with torch.enable_grad():
-            value = run(trial.answer, Case(args, case.sizes), names).value
+            value = run(answer, Case(args, case.sizes), names).value
             if isinstance(value, Tensor) and value.requires_grad:
                 found = torch.autograd.grad(value.square().sum(), floats, allow_unused=True)
                 if any(gradient is not None and not bool(gradient.isfinite().all()) for gradient in found):
@@ -184,14 +185,14 @@ def _wrong(trial: Trial, place: int) -> Feedback:
         return Feedback(exercise.id, status, "\n".join(lines), mistake.id)
     # 2. An exception, with the named shapes of the operation that failed; or nothing that came back.
     if outcome.trouble is not None:
-        note = explained(exercise, trial.answer, case, outcome.trouble)
+        note = explained(exercise, trial.answer, case, outcome.trouble) if trial.answer else []
         return Feedback(exercise.id, status, "\n".join([str(outcome.trouble), *note, called]))
     if outcome.value is None:
         text = _("Your function gives back None. Is a `return` missing?")
         return Feedback(exercise.id, status, text, "nothing_returned")
     # 3. A property that fails, else the first difference; where the run parts from the reference's; inputs changed.
     lines = [_failed_property(trial, place) or trial.differs(outcome, trial.wants[place]) or ""]
-    lines += [*parting(exercise, trial.answer, case), called]
+    lines += [*(parting(exercise, trial.answer, case) if trial.answer else []), called]
     if trial.changed:
         lines.append(_("It also changes {names} in place.").format(names=", ".join(trial.changed)))
     return Feedback(exercise.id, status, "\n".join(lines))
