@@ -1,4 +1,4 @@
-"""Makes the README's picture from a live trace: `python tests/make_pictures.py` (needs a browser; run it by hand)."""
+"""Makes the README's pictures from a live trace: `python tests/make_pictures.py` (needs a browser; run it by hand)."""
 
 import sys
 from pathlib import Path
@@ -21,6 +21,7 @@ def main() -> None:
     torch.manual_seed(0)
     model = GPT(GPTConfig(n_layer=1, n_head=3, n_embd=48, vocab_size=10, block_size=8)).eval()
     t = tracer.trace(model, torch.randint(0, 10, (2, 8)))
+    (ROOT / "notebooks" / "pictures" / "flow.svg").write_text(t.to_svg("transformer.h.0"), encoding="utf-8")
     html = t.find(module="transformer.h.0.attn")._repr_html_()
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=find_browser(), args=["--no-sandbox"])

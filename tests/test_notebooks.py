@@ -124,6 +124,8 @@ def test_runs_from_top_to_bottom_as_it_is(path: Path, folder: Path) -> None:
     notebook = run(read(path), folder)
     assert_quiet(notebook)
     assert "device: cpu" in printed(notebook)
+    for said in SAYS.get(path.stem, ()):
+        assert re.search(said, printed(notebook)), said
     if path.stem == "00_start_here":
         assert_what_the_first_notebook_says_of_its_run(notebook)
     if path.stem == "10_record_mingpt":
@@ -192,6 +194,85 @@ def assert_the_record_is_complete(notebook: NotebookNode) -> None:
         assert cells[at + 2 : at + 4] == [label, sizes]
 
 
+SAYS = {
+    "01_from_tokens_to_heads": [
+        r"q \[4, 7\]  scores \[4, 4\]  out \[4, 7\]",
+        r"values: the keys   \[\S+, 1\.0, \S+\]",
+        r"scores symmetric\? True\n.*symmetric\?   False",
+        r"k from its own rows: True",
+        r"q of that head: True",
+        r"turned \[2, 3, 4, 7\] +stride \(84, 7, 21, 1\) +same memory: True",
+        r"view cuts across axes",
+        r"the same memory: False\nRuntimeError: view size is not compatible",
+    ],
+    "02_scores": [
+        r"key 2: cosine 0\.707, length 1\.414, dot product 1",
+        r"weights \[\[0\.401 0\.198 0\.401\]\]",
+        r"output  \[\[0\.802 0\.599\]\]",
+        r"the product is the same: True",
+        r"matmul contracts D with T",
+        r"96 dot products",
+        r"\[B, H, T, S\] \[2, 3, 4, 6\]",
+        r"Repair: swap only the last two axes",
+        r"the same as the product: True\nTrue",
+    ],
+    "03_scale_and_mask": [
+        r"D =  64: variance   6\d\.\d, after dividing by sqrt\(D\): 1\.0",
+        r"variance 256: largest weight 0\.9\d, its gradient 0\.0[45]",
+        r"scaled after: .* sum 0\.25",
+        r"row sums: \[0\.1  0\.21 0\.89 1\.  \]\ndivided by their sums, the right weights again: True",
+        r"the same: True",
+        r"-inf: future share of row 0 = 0\.000\n.*= 0\.000\n.*= 0\.892\n.*= 0\.892",
+        r"moved at position: \[4, 5\]",
+        r"adding -inf is the same as filling: True",
+        r"nan.*\n.*0\.2500.*\n.*\[0\., 0\., 0\.\]",
+        r"the softmax ran over another axis",
+    ],
+    "04_mixing_values": [
+        r"product:  \[\[0\.802 0\.599\]\]\nby hand:  \[\[?0\.802 0\.599",
+        r"largest value in each feature: True",
+        r"the weights themselves: True",
+        r"positions that moved: \[1, 2, 3, 4\]",
+        r"same output: True",
+        r"another sentence has the same weights: False",
+    ],
+    "05_output_projection": [
+        r"reshape cuts across axes",
+        r"before W_O: \[0, 1, 2, 3, 4, 5, 6\]\nfeatures moved after W_O:  21 of 21",
+        r"sum over heads = joined product: True",
+        r"C = 48, H = 8, D =  6:  9,408",
+        r"C = 48, H = 8, D = 48:  74,928",
+    ],
+    "06_tokens_and_channels": [
+        r"no mask   \[0, 1, 2, 3, 4, 5\]\n.*causal    \[2, 3, 4, 5\]\nMLP +\[2\]\nnorm +\[2\]",
+        r"two layers are one: True",
+        r"no mask   order .*: True\n.*causal .*: False\nMLP .*: True",
+        r"T =    256 C =  64: T-by-T tables  40%  MLP  40%",
+    ],
+    "07_pre_and_post_norm": [
+        r"pre  is one: True, is other: False\npost is one: False, is other: True",
+        r"difference: 42 = 2C",
+        r"pre:  out = x \+ parts: True\npost: out = x \+ parts: False",
+    ],
+    "08_positions": [
+        r"new order: True\nwith a causal mask: False\nwith positions added: False",
+        r"parameters: 2048 = 64 x 32\nIndexError",
+        r"query at   5, key at   2, distance 3: score (-?\d\.\d+)\nquery at 105, key at 102, distance 3: score \1",
+        r"same numbers: False\nsame, features reordered: True",
+        r"learned     T = 32: 100%, T = 64:   \d%, T = 256:   \d%",
+        r"sinusoidal  T = 32: 100%, T = 64: +\d%",
+        r"rotary      T = 32: 100%, T = 64: +(100|9\d)%",
+    ],
+    "09_what_gpt_leaves_out": [
+        r"decoder\.0\.cross +\[B, H, T, S\] = \[2, 2, 4, 6\]",
+        r"GPT, token 2 .*\[2, 3\]\n.*\[2, 3\]\n.*\[0, 1, 2, 3\]",
+        r"token 5 changed: states \[0, 1, 2, 3, 4, 5\]",
+        r"source token 5 changed: outputs \[\]\n",
+        r"prompt token 5 changed: outputs \[5, 6, 7, 8, 9\]",
+    ],
+}
+"""What the text of a notebook says of its own run, at the sizes it comes with."""
+
 RECORD = [
     ("x", "[B, T, C]", "2·7·48"),
     ("q, k, v", "[B, H, T, D]", "2·3·7·16"),
@@ -221,7 +302,7 @@ def test_nothing_but_the_source_is_stored(path: Path) -> None:
     assert notebook["metadata"].keys() == {"kernelspec", "language_info"}
     assert notebook["metadata"]["kernelspec"]["name"] == "python3"
     for cell in notebook["cells"]:
-        assert cell["metadata"].keys() <= {"tags"}
+        assert cell["metadata"].keys() <= {"nbgrader", "tags"}
         if cell["cell_type"] == "code":
             assert cell["outputs"] == [] and cell["execution_count"] is None
 

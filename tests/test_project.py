@@ -133,10 +133,11 @@ LAYERS = (
     {"stumbles"},
     {"hooks", "recorder"},
     {"engine"},
-    {"checks", "devices", "explorer", "magic", "models"},
+    {"checks", "devices", "drawing", "explorer", "magic", "models"},
     {"classroom"},
     {"lessons"},
     {"grading"},
+    {"handout", "samples"},
     {"cli"},
     {"__init__", "__main__"},
 )

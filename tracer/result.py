@@ -3,17 +3,19 @@
 Holds no tensor but the output of the traced call. Names are worked out when they are first asked for.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, Protocol, overload
+from typing import Any, ClassVar, Protocol, overload
 
 from .costs import By, Peak, outermost, peak
 from .diff import Diff
 from .errors import TracerError
 from .namer import Named, name_log
 from .records import Line, Log, Op, TensorInfo
-from .render import costs, html, serialise, table, text
-from .render.layout import Sheet, lines
+from .render import costs, html, plan, serialise, svg, table, text
+from .render.flow import flow_of
+from .render.layout import Sheet, header_sizes, lines
+from .render.memory import Picture, Sharing, picture, sharing
 from .speech import say, say_count
 
 __all__ = ["Recorder", "Trace"]
@@ -32,6 +34,9 @@ class Trace(Sequence[Op]):
     `t["scores"]` is the last tensor that was given to this variable.
     Readable at any time, also inside the `with tracer.record()` block that fills it.
     """
+
+    _later: ClassVar[Callable[[str], Any]]
+    """Loads a part that brings widgets with it, when it is asked for; set by the package's root, which alone may."""
 
     def __init__(self, log: Log | None = None, *, output: Any = None, device: str = "") -> None:
         self.output = output
@@ -287,6 +292,26 @@ class Trace(Sequence[Op]):
         """
         return peak(self._data.ops, self._data.returned)
 
+    @overload
+    def memory(self) -> Sharing: ...
+    @overload
+    def memory(self, op: int | Op) -> Picture: ...
+    def memory(self, op: int | Op | None = None) -> Picture | Sharing:
+        """Return what memory did in one operation, or which tensors of the run share one memory.
+
+        `t.memory(8)`, or `t.memory(op)` with an operation of this trace, is a picture: the storage's cells in order,
+        the tensor before and after, strides, and why a copy was made; its `svg` is the SVG text. `t.memory()` is a
+        table of memories that several tensors share. Both print as text and show themselves in a notebook.
+
+        Raises:
+            IndexError: there is no operation at this place.
+        """
+        ops = self._data.ops
+        if op is None:
+            return sharing(ops)
+        one = ops[op] if isinstance(op, int) else op
+        return picture(one, [later for later in ops if later.index > one.index])
+
     # ------------------------------------------------------------ by hand
 
     def name(self, x: Any, axes: str) -> None:
@@ -310,6 +335,29 @@ class Trace(Sequence[Op]):
     def to_html(self, fold: bool = True) -> str:
         """Return the trace as one offline HTML page; `fold` shows repeated blocks once and keeps them in reach."""
         return html.page(self._data, fold)
+
+    def to_svg(self, module: str = "", *, depth: int | None = None, width: float = 760.0) -> svg.Svg:
+        """Return the run as a flow figure, one SVG: boxes for modules, named shapes on the lines between them.
+
+        Addition by addition, the residual stream runs through it as a thick line. Repeated blocks are drawn once.
+
+        Args:
+            module: the path of the module to draw (`"blocks.0"`); all of the run without it.
+            depth: how many levels of modules are opened; by itself it opens those with a residual addition.
+            width: of the figure, in pixels; what is longer goes on in another row.
+
+        Raises:
+            ValueError: nothing ran in this module, or `depth` or `width` leave nothing to draw.
+        """
+        return svg.to_svg(self._picture(module, depth, width))
+
+    def figure(self, module: str = "", *, depth: int | None = None, width: float = 760.0) -> Any:
+        """Return the flow figure as a `matplotlib.figure.Figure`; arguments as in `to_svg`."""
+        picture = self._picture(module, depth, width)
+        return Trace._later("drawing").figure(picture, svg.to_svg(picture))
+
+    def _picture(self, module: str, depth: int | None, width: float) -> plan.Picture:
+        return plan.picture(flow_of(self._data, module, depth), header_sizes(self._data), width)
 
     def to_json(self) -> str:
         """Return the trace as JSON text for `from_json`; `output` is not part of it."""

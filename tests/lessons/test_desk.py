@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import re
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -15,7 +16,8 @@ from torch import Tensor
 
 from tracer import lessons
 from tracer.errors import TracerError
-from tracer.lessons.feedback import Feedback, Note
+from tracer.lessons import store
+from tracer.lessons.feedback import Feedback, Note, Stage
 
 FILE = Path(".tracer-progress.json")
 
@@ -55,15 +57,15 @@ def test_progress_is_kept_beside_the_notebook() -> None:
     assert lessons.check("split_heads", view_only).status == "wrong"
     lessons.check("scores_shape", "B H T D")
     kept = json.loads(FILE.read_text())["exercises"]
-    assert kept["split_heads"] == {"status": "wrong", "solved": True, "tries": 3, "hints": 0}
-    assert kept["scores_shape"] == {"status": "wrong", "solved": False, "tries": 1, "hints": 0}
+    assert kept["split_heads"] == {"status": "wrong", "solved": True, "tries": 3, "hints": 0, "honest": True}
+    assert kept["scores_shape"] == {"status": "wrong", "solved": False, "tries": 1, "hints": 0, "honest": True}
     report = lessons.progress()
     assert report.solved == 1 and len(report.rows) == len(lessons.exercises())
     text = str(report)
     assert "✓ Right (3)" in text and "✗ Not yet (1)" in text and "○ Not attempted yet (0)" in text
     assert f"1 of {len(report.rows)} exercises solved, 2 of " in text
     html = report._repr_html_()
-    assert html.count("<tr>") == len(report.rows) + 1 and "✓ Right" in html and "scope='col'" in html
+    assert "✓ Right" in html and 'scope="col"' in html
 
 
 def test_an_unknown_id_says_which_is_near() -> None:
@@ -92,7 +94,7 @@ def test_hints_come_one_after_another_and_are_remembered() -> None:
 
 @pytest.mark.parametrize("exercise", lessons.exercises(), ids=lambda e: e.id)
 def test_a_solution_is_shown_after_an_attempt_of_ones_own(exercise: lessons.Exercise) -> None:
-    wrong: Any = {"function": lambda *args: 0, "choice": "a", "shape": "B", "number": 1}[exercise.kind]
+    wrong: Any = {"function": lambda *args: len(args), "choice": "a", "shape": "B", "number": 1}[exercise.kind]
     before = lessons.solution(exercise.id)
     lessons.check(exercise.id, ...)
     assert str(lessons.solution(exercise.id)) == str(before) and "answer of your own" in str(before)
@@ -187,6 +189,7 @@ def test_the_folder_is_gone(folder: Path) -> None:
 def _check_many(id: str) -> None:
     for _n in range(20):
         lessons.check(id, "B")
+        lessons.hint("scores_shape")
 
 
 def test_two_notebooks_in_one_folder_never_break_the_file() -> None:
@@ -197,8 +200,107 @@ def test_two_notebooks_in_one_folder_never_break_the_file() -> None:
     for worker in workers:
         worker.join()
         assert worker.exitcode == 0
-    assert lessons.progress().notes == () and lessons.progress().rows
+    report = lessons.progress()
+    tries = {exercise.id: entry.tries for exercise, entry in report.rows}
+    assert report.notes == () and (tries["scores_shape"], tries["flat_logits"]) == (20, 20), "no count is lost"
     assert sorted(path.name for path in Path().iterdir()) == [FILE.name]
+
+
+def test_a_lock_that_nobody_frees_is_not_waited_for_for_ever(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fcntl = pytest.importorskip("fcntl", reason="Windows locks in another way")
+    monkeypatch.setattr(store, "PATIENCE", 0.1)
+    handle = os.open(folder, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    try:
+        assert lessons.check("scores_shape", "B H T T").notes == ()
+    finally:
+        os.close(handle)
+    assert lessons.progress().solved == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="the administrator may write everywhere")
+def test_a_folder_that_is_read_only(folder: Path) -> None:
+    folder.chmod(0o500)
+    feedback = lessons.check("scores_shape", "B H T T")
+    folder.chmod(0o700)
+    assert feedback.status == "right" and "cannot be kept here" in feedback.notes[0]
+
+
+class _Shell:
+    """What IPython offers to the code of a cell."""
+
+    def __init__(self, folder: Path, **names: Any) -> None:
+        self.starting_dir, self.user_ns = str(folder), names
+
+
+def test_progress_stays_beside_the_notebook_when_its_code_goes_elsewhere(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere, beside = folder / "elsewhere", folder / "beside"
+    elsewhere.mkdir()
+    beside.mkdir()
+    monkeypatch.setattr("builtins.get_ipython", lambda: _Shell(folder), raising=False)
+    os.chdir(elsewhere)
+    lessons.check("scores_shape", "B H T T")
+    assert (folder / FILE).exists() and not (elsewhere / FILE).exists()
+    code = _Shell(folder, __vsc_ipynb_file__=str(beside / "a.ipynb"))
+    monkeypatch.setattr("builtins.get_ipython", lambda: code)
+    lessons.check("scores_shape", "B H T T")
+    assert (beside / FILE).exists() and not (elsewhere / FILE).exists()
+
+
+# ------------------------------------------------------------------ what the teacher allows
+
+
+def test_the_teacher_opens_solutions_or_closes_them(folder: Path) -> None:
+    rules = folder / "tracer_class.json"
+    rules.write_text('{"solutions": "always"}')
+    assert lessons.solution("split_heads").code
+    rules.write_text('{"solutions": "never"}')
+    lessons.check("split_heads", view_only)
+    assert (
+        "not shown in this class" in str(lessons.solution("split_heads")) and not lessons.solution("split_heads").code
+    )
+    rules.write_text('{"solutions": "after a try"}')
+    assert lessons.solution("split_heads").code
+    assert not lessons.solution("merge_heads").code
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{", "[]", "3", '{"solutions": "maybe"}', '{"seconds": "long"}', '{"solution": "always"}', '{"notes": ["a"]}'],
+)
+def test_a_teachers_file_that_cannot_be_read_is_said_and_nothing_else_happens(folder: Path, text: str) -> None:
+    (folder / "tracer_class.json").write_text(text)
+    feedback = lessons.check("scores_shape", "B H T T")
+    assert feedback.status == "right" and "tracer_class.json cannot be used" in feedback.notes[0]
+    assert lessons.solution("split_heads").code == ""
+
+
+def fills(x: Tensor, H: int) -> Any:
+    return 0
+
+
+def stars(*args: Any, **options: Any) -> Any:
+    return torch.zeros(2)
+
+
+@pytest.mark.parametrize(
+    ("id", "filler", "honest"),
+    [
+        ("split_heads", fills, view_only),
+        ("split_heads", stars, lambda *args: args[0]),
+        ("split_heads", "B H T D", lambda x, H: [H for _n in range(3)]),
+        ("scores_shape", 3, "B"),
+        ("count_parameters", "many", 3),
+        ("parameter_or_activation", "z", "a"),
+    ],
+)
+def test_a_filler_opens_no_solution(id: str, filler: Any, honest: Any) -> None:
+    assert lessons.check(id, filler).status in ("wrong", "error")
+    assert not lessons.solution(id).code
+    assert lessons.check(id, honest).status == "wrong"
+    assert lessons.solution(id).code
 
 
 # ------------------------------------------------------------------ what is shown
@@ -263,3 +365,54 @@ def test_a_mistyped_id_shows_none_of_our_lines_in_a_notebook(call: str) -> None:
 
 def call_cell(call: str) -> str:
     return f"from tracer import lessons\nlessons.{call}"
+
+
+# ------------------------------------------------------------------ stages and progress, as shown
+
+
+def test_the_stages_say_how_far_an_answer_came() -> None:
+    def signs(answer: Any) -> str:
+        return "".join(str(stage)[0] for stage in lessons.check("split_heads", answer).stages)
+
+    assert signs(right) == "✓✓✓✓✓✓"
+    assert signs(lambda x, H: x.no_such) == "✓✗––––"
+    assert signs(lambda x, H: x) == "✓✓✗––✓"
+    assert signs(view_only) == "✓✓✓✗✗✓"
+    assert signs(3) == "✓✗–"
+    stages = lessons.check("split_heads", view_only).stages
+    assert stages[2].detail == "[B, H, T, D]" and "1 of 5 inputs" in stages[3].detail, "all ones: nothing to scramble"
+    plain = lessons.check("scores_shape", "B H T D")
+    assert [stage.passed for stage in plain.stages] == [True, True, False]
+    assert lessons.check("scores_shape", ...).stages == ()
+
+
+@pytest.mark.parametrize(
+    ("passed", "sign", "word"), [(True, "✓", "passed"), (False, "✗", "failed"), (None, "–", "not")]
+)
+def test_a_stage_is_a_sign_for_the_eye_and_a_word_for_the_ear(passed: bool | None, sign: str, word: str) -> None:
+    stage = Stage("runs", passed, "<b>")
+    assert str(stage).startswith(sign) and "&lt;b&gt;" in stage.to_html()
+    hidden = re.search(
+        r'aria-hidden="true">(.*?)</span></span><span style="position:absolute[^>]*>(.*?)<', stage.to_html()
+    )
+    assert hidden and sign in hidden[1] and word in hidden[2]
+
+
+def test_progress_by_notebook_and_by_review_question() -> None:
+    lessons.check("split_heads", right)
+    lessons.check("merge_heads", "no")
+    report = lessons.progress()
+    own = [exercise for exercise in lessons.exercises() if exercise.notebook == "00"]
+    row = next(line for line in str(report).splitlines() if line.startswith("00  ") and " of " in line)
+    assert row.split()[1].count("✓") == 1 and row.split()[1].count("!") == 1 and len(row.split()[1]) == len(own)
+    assert f"2 of {sum(exercise.points for exercise in own)} points" in row
+    assert "question 1  ✓" in str(report)
+    reader = _shown(report)
+    assert "split_heads: Right" in reader.text and "question 1" in reader.text and "script" not in reader.tags
+    assert {"caption", "details", "summary"} <= set(reader.tags)
+    assert 'scope="row"' in report._repr_html_() and "aria-hidden" in report._repr_html_()
+
+
+def test_what_stands_in_plain_text_is_what_a_reader_needs() -> None:
+    for thing in (lessons.check("scores_shape", "B"), lessons.hint("scores_shape"), lessons.progress()):
+        assert repr(thing) == str(thing)

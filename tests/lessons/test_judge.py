@@ -2,6 +2,7 @@
 
 import functools
 import random
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -152,8 +153,12 @@ def test_any_exception_becomes_feedback(answer: Any) -> None:
 
 
 def test_stop_pressed_by_the_learner_goes_through() -> None:
+    def pressed(x: Tensor, H: int) -> Any:
+        signal.raise_signal(signal.SIGINT)
+
     with pytest.raises(KeyboardInterrupt):
-        judge(SPLIT, _raise(KeyboardInterrupt()))
+        judge(SPLIT, pressed)
+    assert split(_raise(KeyboardInterrupt())).status == "error", "one that they raise themselves does not"
 
 
 def test_notes_of_an_exception_are_kept() -> None:

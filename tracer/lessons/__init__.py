@@ -1,6 +1,6 @@
 """Self-checks for the notebooks: they say what a wrong answer IS, not only that it is wrong."""
 
-from .desk import Report, UnknownExercise, check, exercises, hint, progress, solution
+from .desk import Report, Stopped, UnknownExercise, check, exercises, hint, progress, solution
 from .exercise import Exercise
 from .feedback import Feedback, Note
 
@@ -9,6 +9,7 @@ __all__ = [
     "Feedback",
     "Note",
     "Report",
+    "Stopped",
     "UnknownExercise",
     "check",
     "exercises",

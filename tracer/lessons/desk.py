@@ -2,13 +2,13 @@
 
 import difflib
 import inspect
+import os
 import textwrap
-from dataclasses import dataclass
-from html import escape
+from dataclasses import replace
 from typing import Any
 
 from ..errors import TracerError
-from ..speech import _
+from ..speech import N_, _
 from . import (
     lesson_00,
     lesson_01,
@@ -31,11 +31,17 @@ from . import (
     lesson_18,
     store,
 )
+from .clock import in_time
 from .exercise import Exercise
-from .feedback import Feedback, Note, Status, badge
+from .feedback import Feedback, Note, Stage
+from .frames import Place
 from .judge import judge
+from .report import Report
+from .running import reads_inputs, words_of
+from .stages import plain_stages
+from .surroundings import kept
 
-__all__ = ["Report", "UnknownExercise", "check", "exercises", "hint", "progress", "solution"]
+__all__ = ["Report", "Stopped", "UnknownExercise", "check", "exercises", "hint", "progress", "solution"]
 
 
 class UnknownExercise(TracerError, LookupError):
@@ -44,6 +50,14 @@ class UnknownExercise(TracerError, LookupError):
     def _render_traceback_(self) -> list[str]:
         """Return what a notebook shows: the sentence, without lines of this package."""
         return [f"{type(self).__name__}: {self}"]
+
+
+class Stopped(KeyboardInterrupt):
+    """The learner pressed stop while a check was running."""
+
+    def _render_traceback_(self) -> list[str]:
+        """Return what a notebook shows: the sentence, without lines of this package."""
+        return [str(self)]
 
 
 def _collect(*lessons: tuple[Exercise, ...]) -> dict[str, Exercise]:
@@ -93,105 +107,109 @@ def _find(id: str) -> Exercise:
 def check(id: str, answer: Any) -> Feedback:
     """Return feedback on an answer: what it is, not only whether it is right.
 
-    Nothing that an answer does raises here. A placeholder (`...`, None, a body left empty) is "not attempted" and
-    stays quiet. Raises UnknownExercise for an id that does not exist.
+    Nothing that an answer does raises here, changes torch's settings or hangs the notebook: after the time that
+    `tracer_class.json` allows (10 seconds without it) it is stopped. A placeholder (`...`, None, a body left empty) is
+    "not attempted" and stays quiet. Under nbgrader the plain text of the result is the number of points.
+
+    Raises:
+        UnknownExercise: for an id that does not exist.
+        Stopped: the learner pressed stop.
     """
-    exercise = _find(id)
-    feedback = judge(exercise, answer)
-    if feedback.status == "not attempted":
-        return feedback
-    kept = store.load()
-    entry = kept.entry(id)
-    entry.status, entry.tries = feedback.status, entry.tries + 1
-    entry.solved = entry.solved or feedback.status == "right"
-    store.save(kept)
-    return Feedback(feedback.exercise, feedback.status, feedback.message, feedback.mistake, tuple(kept.notes))
+    exercise, rules = _find(id), store.rules()
+
+    def late(line: Place | None) -> Feedback:
+        return _late(exercise, rules, line)
+
+    def count(entry: store.Entry) -> None:
+        entry.status, entry.tries = feedback.status, entry.tries + 1
+        entry.solved = entry.solved or feedback.status == "right"
+        entry.honest = entry.honest or _is_honest(exercise, feedback, answer)
+
+    try:
+        with kept():
+            feedback = in_time(rules.seconds, lambda: judge(exercise, answer), late)
+    except KeyboardInterrupt:
+        raise Stopped(_("Stopped: {id} was not judged.").format(id=id)) from None
+    except Exception as error:  # a result whose own methods fail, or code that has changed this package
+        feedback = _not_judged(exercise, error)
+    notes = rules.notes
+    if feedback.status != "not attempted":
+        notes += tuple(store.update(id, count).notes)
+    graded = os.environ.get("NBGRADER_EXECUTION")
+    points = float(exercise.points * (feedback.status == "right")) if graded else None
+    return replace(plain_stages(feedback), notes=notes, points=points)
+
+
+def _not_judged(exercise: Exercise, error: Exception) -> Feedback:
+    text = _(
+        "This answer cannot be judged: {type}: {text}. If you did not expect that, restart the kernel and run the "
+        "cells again."
+    )
+    message = text.format(type=type(error).__name__, text=words_of(error).rstrip("."))
+    return Feedback(exercise.id, "error", message, "not_judged")
+
+
+def _is_honest(exercise: Exercise, feedback: Feedback, answer: Any) -> bool:
+    """Whether an attempt is an answer, right or wrong, and no filler."""
+    return reads_inputs(answer) if exercise.kind == "function" else feedback.status != "error"
+
+
+def _late(exercise: Exercise, rules: store.Rules, line: Place | None) -> Feedback:
+    """Return the feedback on an answer that was still running when the time was over."""
+    if line is None:
+        text = _("After {seconds:g} s the check was not through and was stopped. Run the cell once more.")
+        return Feedback(exercise.id, "error", text.format(seconds=rules.seconds), "time_limit")
+    text = _(
+        "After {seconds:g} s your code was still running and was stopped. It was at {line}\n"
+        "A loop that never ends? Such inputs take well under a second."
+    )
+    stages = (Stage(N_("written"), True), Stage(N_("runs"), False))
+    message = text.format(seconds=rules.seconds, line=line)
+    return Feedback(exercise.id, "error", message, "time_limit", stages=stages)
 
 
 def hint(id: str) -> Note:
     """Return the next hint of an exercise; when all have been given, all of them again."""
-    hints = _find(id).hints
-    kept = store.load()
-    entry = kept.entry(id)
-    seen = min(entry.hints, len(hints))
+    hints, found = _find(id).hints, store.load()
+    seen, notes = min(found.entry(id).hints, len(hints)), found.notes
+
+    def count(entry: store.Entry) -> None:
+        entry.hints = seen + 1
+
     if seen == len(hints):
         lines = [f"{number}. {_(text)}" for number, text in enumerate(hints, 1)]
-        return Note(_("{id}: all hints").format(id=id), "\n".join([*lines, *kept.notes]))
-    entry.hints = seen + 1
-    store.save(kept)
+        return Note(_("{id}: all hints").format(id=id), "\n".join([*lines, *notes]))
+    notes += store.update(id, count).notes
     title = _("{id}: hint {number} of {count}").format(id=id, number=seen + 1, count=len(hints))
-    return Note(title, "\n".join([_(hints[seen]), *kept.notes]))
+    return Note(title, "\n".join([_(hints[seen]), *notes]))
 
 
 def solution(id: str) -> Note:
-    """Return the solution of an exercise once an answer to it has been checked; before that, a sentence saying so."""
-    exercise, kept = _find(id), store.load()
-    if not kept.entry(id).tries:
+    """Return the solution of an exercise, or a sentence that says when it is shown.
+
+    It is shown after an answer of one's own: right or wrong, but one that can be judged and, for a function, that does
+    something with its arguments. A teacher changes that for a class by a file `tracer_class.json` beside the notebook:
+    `{"solutions": "always"}`, or `"never"`, or `"after a try"`.
+    """
+    exercise, rules, kept_so_far = _find(id), store.rules(), store.load()
+    notes = [*rules.notes, *kept_so_far.notes]
+    if rules.solutions == "never":
+        return Note(id, "\n".join([_("Solutions are not shown in this class."), *notes]))
+    if rules.solutions != "always" and not kept_so_far.entry(id).honest:
         text = _(
-            "The solution is shown after you have checked an answer of your own. A wrong one counts. Stuck? {call}"
+            "The solution is shown after you have checked an answer of your own. A wrong one counts, one that does "
+            "nothing with its inputs does not. Stuck? {call}"
         )
-        return Note(id, "\n".join([text.format(call=f'tracer.lessons.hint("{id}")'), *kept.notes]))
-    title = _("{id}: solution").format(id=id)
+        return Note(id, "\n".join([text.format(call=f'lessons.hint("{id}")'), *notes]))
+    title, why = _("{id}: solution").format(id=id), "\n".join([_(exercise.why), *notes])
     if exercise.kind == "function":
-        return Note(title, _(exercise.why), textwrap.dedent(inspect.getsource(exercise.reference)).strip())
+        return Note(title, why, textwrap.dedent(inspect.getsource(exercise.reference)).strip())
     answer = str(exercise.reference)
-    if exercise.choices:
-        answer = f"{answer}: {_(exercise.choices[answer])}"
-    return Note(title, _(exercise.why), answer)
-
-
-# ------------------------------------------------------------------ progress
-
-
-@dataclass(frozen=True)
-class Report:
-    """How far a learner has come: one row for each exercise, as text and as a table."""
-
-    rows: tuple[tuple[Exercise, store.Entry], ...]
-    notes: tuple[str, ...] = ()
-
-    @property
-    def solved(self) -> int:
-        """Number of exercises that were right at least once."""
-        return sum(entry.solved for _exercise, entry in self.rows)
-
-    def _summary(self) -> str:
-        points = sum(exercise.points for exercise, entry in self.rows if entry.solved)
-        total = sum(exercise.points for exercise, _entry in self.rows)
-        text = _("{solved} of {count} exercises solved, {points} of {total} points.")
-        return text.format(solved=self.solved, count=len(self.rows), points=points, total=total)
-
-    def __str__(self) -> str:
-        lines = [self._summary()]
-        for exercise, entry in self.rows:
-            lines.append(f"{exercise.notebook}  {exercise.id:<24} {badge(_status(entry))[0]} ({entry.tries})")
-        return "\n".join([*lines, *self.notes])
-
-    def _repr_html_(self) -> str:
-        heads = "".join(f"<th scope='col'>{escape(head)}</th>" for head in _heads())
-        rows = "".join(_row(exercise, entry) for exercise, entry in self.rows)
-        notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
-        caption = f"<caption>{escape(self._summary())}</caption>"
-        table = f"<table>{caption}<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
-        return f"<div style='overflow-x: auto'>{table}</div>{notes}"
-
-
-def _heads() -> tuple[str, ...]:
-    return _("notebook"), _("exercise"), _("status"), _("attempts"), _("points"), _("minutes")
-
-
-def _row(exercise: Exercise, entry: store.Entry) -> str:
-    cells = [escape(exercise.notebook), f"<code>{escape(exercise.id)}</code>", badge(_status(entry))[1]]
-    cells += [str(entry.tries), str(exercise.points), str(exercise.minutes)]
-    return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
-
-
-def _status(entry: store.Entry) -> Status:
-    return "right" if entry.solved else entry.status
+    return Note(title, why, f"{answer}: {_(exercise.choices[answer])}" if exercise.choices else answer)
 
 
 def progress() -> Report:
     """Return the state of every exercise, as kept in `.tracer-progress.json` next to the notebook."""
-    kept = store.load()
-    rows = tuple((exercise, kept.entries.get(exercise.id, store.Entry())) for exercise in exercises())
-    return Report(rows, tuple(kept.notes))
+    found = store.load()
+    rows = tuple((exercise, found.entries.get(exercise.id, store.Entry())) for exercise in exercises())
+    return Report(rows, tuple(found.notes))

@@ -1,7 +1,8 @@
 """Where a learner's run parts from the reference's: both are traced on one case, and compared by `Trace.diff`.
 
-Code in another style differs in many steps and is right all the same. So the numbers decide: the step that is told is
-the first after the last one at which both runs still hold the same numbers. Whether an answer is right is for `trial`.
+Code in another style differs in many steps and is right all the same. So the numbers decide: the step that is told
+makes numbers that the reference never has, and nothing made from them is the reference's again. Whether an answer is
+right is for `trial`.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ from ..render.compare import parting as in_words
 from ..result import Trace
 from ..speech import _
 from .exercise import Case, Exercise
-from .running import Trouble
+from .running import Trouble, runs_on
 
 __all__ = ["explained", "parting"]
 
@@ -43,7 +44,9 @@ def _record(exercise: Exercise, function: Callable[..., Any], case: Case) -> _Ru
         return _Run(follow(recorder, function, args, {}, axes), None)
     except AxesError:
         return None
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        if runs_on(error):
+            raise
         found = getattr(error, "trace", None)
         return _Run(found, error) if isinstance(found, Trace) and isinstance(error, Exception) else None
 

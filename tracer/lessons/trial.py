@@ -19,6 +19,7 @@ from .exercise import Case, Draw, Exercise, Mistake
 from .feedback import Feedback, Status
 from .parting import explained, parting
 from .running import Outcome, has_placeholder, run
+from .stages import with_stages
 
 __all__ = ["arguments", "tell", "try_function"]
 
@@ -105,7 +106,8 @@ def tell(
     wants = [[run(right, case, names).value for case in cases] for right in rights]
     trials = [Trial(exercise, cases, values, outcomes, answer) for values in wants]
     trial = next((trial for trial in trials if trial.wrong is None), trials[0])
-    return _right(trial) if trial.wrong is None else _wrong(trial, trial.wrong)
+    feedback = _right(trial) if trial.wrong is None else _wrong(trial, trial.wrong)
+    return with_stages(feedback, exercise, cases, trial.wants, outcomes)
 
 
 def _not_callable(exercise: Exercise, answer: Any) -> str | None:
@@ -114,6 +116,9 @@ def _not_callable(exercise: Exercise, answer: Any) -> str | None:
     if not callable(answer):
         text = _("Hand in the function itself, which is called as {call}; this is of type {type}.")
         return text.format(call=call, type=type(answer).__name__)
+    if inspect.isclass(answer):
+        text = _("Hand in what is called as {call}. {name} is a class: hand in an object of it, made before the check.")
+        return text.format(call=call, name=answer.__name__)
     try:
         signature = inspect.signature(answer)
     except (ValueError, TypeError):  # some built-in functions have none: call them and see
@@ -134,7 +139,7 @@ def _unfinished(answer: Any, outcome: Outcome) -> bool:
 
 def _right(trial: Trial) -> Feedback:
     if not trial.changed:
-        place = _without_gradient(trial, trial.answer) if trial.exercise.gradients and trial.answer else None
+        place = _without_gradient(trial) if trial.exercise.gradients else None
         return (
             Feedback(trial.exercise.id, "right", _(trial.exercise.why)) if place is None else _no_gradient(trial, place)
         )
@@ -145,14 +150,16 @@ def _right(trial: Trial) -> Feedback:
     return Feedback(trial.exercise.id, "wrong", message, "input_changed_in_place")
 
 
-def _without_gradient(trial: Trial, answer: Callable[..., Any]) -> int | None:
+def _without_gradient(trial: Trial) -> int | None:
     """Return the number of the first case in which a gradient is not finite; answers outside autograd have none."""
+    if trial.answer is None:
+        return next((place for place, outcome in enumerate(trial.outcomes) if not outcome.finite), None)
     names = arguments(trial.exercise)
     for place, case in enumerate(trial.cases):
         args = tuple(arg.clone().requires_grad_() if _is_float(arg) else arg for arg in case.args)
         floats = [arg for arg in args if _is_float(arg)]
         with torch.enable_grad():
-            value = run(answer, Case(args, case.sizes), names).value
+            value = run(trial.answer, Case(args, case.sizes), names).value
             if isinstance(value, Tensor) and value.requires_grad:
                 found = torch.autograd.grad(value.square().sum(), floats, allow_unused=True)
                 if any(gradient is not None and not bool(gradient.isfinite().all()) for gradient in found):
@@ -190,6 +197,10 @@ def _wrong(trial: Trial, place: int) -> Feedback:
     if outcome.value is None:
         text = _("Your function gives back None. Is a `return` missing?")
         return Feedback(exercise.id, status, text, "nothing_returned")
+    if inspect.isgenerator(outcome.value) or inspect.iscoroutine(outcome.value):
+        text = _("Your function gives back a {type}, and its code has not run yet. Write `def` and `return`.")
+        text = text.format(type=type(outcome.value).__name__)
+        return Feedback(exercise.id, status, text, "nothing_run")
     # 3. A property that fails, else the first difference; where the run parts from the reference's; inputs changed.
     lines = [_failed_property(trial, place) or trial.differs(outcome, trial.wants[place]) or ""]
     lines += [*(parting(exercise, trial.answer, case) if trial.answer else []), called]

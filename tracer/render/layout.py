@@ -12,6 +12,7 @@ from ..speech import N_, say, say_count
 from .colours import SYMBOL
 
 __all__ = [
+    "MEANINGS",
     "MEMORY_WORDS",
     "Chain",
     "Repeat",
@@ -26,6 +27,7 @@ __all__ = [
     "lines",
     "memory_word",
     "next_block",
+    "operands",
     "owner",
     "place",
     "plain",
@@ -144,12 +146,17 @@ def as_written(info: TensorInfo, op: Op) -> TensorInfo:
     return info
 
 
+def operands(op: Op) -> tuple[TensorInfo, ...]:
+    """Return the tensors that an operation works on, without the weights of a layer."""
+    return op.inputs[: _DATA_INPUTS.get(op.name, len(op.inputs))]
+
+
 def _read(op: Op) -> tuple[TensorInfo | None, str, tuple[TensorInfo, ...]]:
     """Return the tensor an operation goes on with, its sign, and its other operands."""
     inputs = tuple(as_written(info, op) for info in op.inputs)
     if op.name in ("addmm", "baddbmm") and len(inputs) > 2:
         return inputs[1], "@", inputs[2:3]
-    data = inputs[: _DATA_INPUTS.get(op.name, len(inputs))]
+    data = inputs[: len(operands(op))]
     if not data:
         return None, "", ()
     sign = _SIGNS.get(op.name.rstrip("_"), "") if len(data) > 1 else ""
@@ -365,7 +372,27 @@ def _own(info: TensorInfo, head: str) -> str:
 
 # ---------------------------------------------------------------- sizes and plain text
 
-_ORDER = {symbol: i for i, symbol in enumerate("BTSCHDGMVLEKPYXRN")}
+MEANINGS = {
+    "B": N_("batch"),
+    "T": N_("positions of the query or target"),
+    "S": N_("positions of the key or source"),
+    "C": N_("model width"),
+    "H": N_("query heads"),
+    "D": N_("head size"),
+    "G": N_("key/value heads"),
+    "M": N_("hidden width of the MLP"),
+    "V": N_("vocabulary"),
+    "L": N_("layers"),
+    "E": N_("experts"),
+    "K": N_("experts chosen for a token"),
+    "P": N_("patch edge"),
+    "Y": N_("rows of the image"),
+    "X": N_("columns of the image"),
+    "R": N_("colour channels"),
+    "N": N_("patches"),
+}
+"""What each letter of the glossary stands for, in its order."""
+_ORDER = {symbol: i for i, symbol in enumerate(MEANINGS)}
 
 
 def sizes_in_use(ops: Iterable[Op]) -> dict[str, tuple[int, ...]]:
