@@ -175,7 +175,7 @@ def _solved(exercise: Exercise, cases: Sequence[Case]) -> Solved:
 
 
 def _passes(exercise: Exercise, function: Callable[..., Any], solved: Solved) -> bool:
-    """Whether a function agrees with one convention in every case; the same judgement as `Trial.right`, but stops."""
+    """Whether a function agrees with one convention in every case; as a check judges it; stops at a difference."""
     open_still = set(range(1 + len(exercise.also)))
     for case, wants in solved:
         got = run(function, case, arguments(exercise))
