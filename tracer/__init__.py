@@ -38,8 +38,15 @@ _LATER = {"explore": "explorer", "lessons": "lessons", "models": "models"}
 """What is loaded when it is first asked for, and from where: the controls bring ipywidgets with them."""
 
 
+def _load(part: str) -> Any:
+    return import_module(f".{part}", __name__)
+
+
+Trace._later = _load
+
+
 def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = import_module(f".{_LATER[name]}", __name__)
+    found = _load(_LATER[name])
     return found.explore if name == "explore" else found

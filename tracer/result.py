@@ -3,16 +3,17 @@
 Holds no tensor but the output of the traced call. Names are worked out when they are first asked for.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, Protocol, overload
+from typing import Any, ClassVar, Protocol, overload
 
 from .costs import By, Peak, outermost, peak
 from .diff import Diff
 from .errors import TracerError
+from .listings import Listing, listings
 from .namer import Named, name_log
-from .records import Line, Log, Op, TensorInfo
-from .render import costs, html, serialise, table, text
+from .records import Line, Log, Op, Source, TensorInfo
+from .render import costs, html, player, serialise, table, text
 from .render.layout import Sheet, lines
 from .speech import say, say_count
 
@@ -32,6 +33,9 @@ class Trace(Sequence[Op]):
     `t["scores"]` is the last tensor that was given to this variable.
     Readable at any time, also inside the `with tracer.record()` block that fills it.
     """
+
+    _later: ClassVar[Callable[[str], Any]]
+    """Loads a part that brings widgets with it, when it is asked for; set by the package's root, which alone may."""
 
     def __init__(self, log: Log | None = None, *, output: Any = None, device: str = "") -> None:
         self.output = output
@@ -308,8 +312,24 @@ class Trace(Sequence[Op]):
         return self._asked or text.to_text(self._data, fold)
 
     def to_html(self, fold: bool = True) -> str:
-        """Return the trace as one offline HTML page; `fold` shows repeated blocks once and keeps them in reach."""
-        return html.page(self._data, fold)
+        """Return the trace as one offline HTML page: the player (`t.play()`), and under it the trace as a table.
+
+        `fold` shows repeated blocks once and keeps them in reach. Without scripts the table is what shows.
+        """
+        return player.page(self._data, self._code(), fold)
+
+    def play(self, fold: bool = True) -> Any:
+        """Return the player: a widget that steps through the trace by operation or by line, with the code beside it.
+
+        `fold` starts with repeated blocks folded away. Where no widget can live, a notebook shows the table instead.
+        """
+        data = player.pack(self._data, self._code(), fold)
+        return Trace._later("player").Player(data, html.fragment(self._data, fold))
+
+    def _code(self) -> dict[Source, Listing]:
+        """Return the text around the lines that ran, as far as the files still have it."""
+        data = self._data
+        return listings((*data.ops, data.failed) if data.failed else data.ops)
 
     def to_json(self) -> str:
         """Return the trace as JSON text for `from_json`; `output` is not part of it."""
