@@ -9,6 +9,7 @@ import json
 import math
 import re
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ WORDS = {
     "play": N_("Play"),
     "pause": N_("Pause"),
     "speed": N_("Speed"),
-    "times": N_("{n} times"),
+    "times": N_("{n} ×"),
     "by": N_("Steps"),
     "by_operation": N_("by operation"),
     "by_line": N_("by line of code"),
@@ -154,7 +155,8 @@ class _Packer:
         self.lines.append((at, self.modules.add(line.module, plain(line.module)), len(self.run) - first))
 
     def op(self, op: Op) -> int:
-        ins = [self.tensor(as_written(info, op)) for info in op.inputs[:_MOST_TENSORS]]
+        op = replace(op, inputs=tuple(as_written(info, op) for info in op.inputs))
+        ins = [self.tensor(info) for info in op.inputs[:_MOST_TENSORS]]
         outs = [self.tensor(info) for info in op.outputs[:_MOST_TENSORS]]
         stopped = not op.outputs
         look = {

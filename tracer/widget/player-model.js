@@ -197,6 +197,9 @@ export function short(value) {
 
 const BREAK = 0.9; // cells of room where elements are left out
 const MOST = 1600; // elements drawn of one tensor
+const LONG = 64; // an axis longer than this is drawn with its first elements and the last: so many in all, and of outer axes
+const SHORT = 12;
+const OUTER = 4;
 
 /**
  * Return which axes run to the right and which downwards, the innermost first: the last axis to the right, the one before
@@ -261,7 +264,7 @@ export function some(length, count) {
 
 /** Return which indices of each axis are drawn, so that the picture has at most so many columns and rows. */
 export function choose(shape, dirs, columns, rows) {
-  const counts = shape.map((n) => Math.min(n, 64));
+  const counts = shape.map((n, axis) => (n <= LONG ? n : axis < shape.length - 2 ? OUTER : SHORT));
   const product = (axes) => axes.reduce((found, axis) => found * counts[axis], 1);
   const shrink = (axes, most) => {
     while (product(axes) > most) {
@@ -344,13 +347,12 @@ export function spot(index, shown, dirs, offsets) {
 export function scene(look, tensors, columns = 64, rows = 40) {
   const ins = look.in.map((id) => tensors[id]);
   const outs = look.out.map((id) => tensors[id]);
-  const read = look.reads?.[0] ?? [];
   const box = (tensor, dirs, shown) => ({ tensor, dirs, shown, place: place(shown, dirs, tensor.shape) });
   const own = (tensor, dirs = directions(tensor.shape)) =>
     box(tensor, dirs, choose(tensor.shape, dirs, columns, rows));
 
   // 1. a regrouping: the side with more axes decides what is drawn, the other where it stands
-  if (ins.length && outs.length && look.kind === "regroup" && read[0] === "flat") {
+  if (ins.length && outs.length && look.kind === "regroup" && look.reads[0][0] === "flat") {
     const [a, b] = [ins[0], outs[0]];
     const split = b.shape.length >= a.shape.length;
     const [many, few] = split ? [b, a] : [a, b];
@@ -365,22 +367,31 @@ export function scene(look, tensors, columns = 64, rows = 40) {
   const made = outs.map((one) => own(one));
   const lengths = new Map(); // contracted axes of two inputs are cut alike
   const taken = ins.map((tensor, n) => {
-    const dirs = made.length && Array.isArray(read[n]) ? alike(tensor.shape, read[n], made[0].dirs) : directions(tensor.shape);
-    if (!made.length || !read[n]) return own(tensor);
-    if (read[n] === "flat") return box(tensor, dirs, across(made[0].shown, outs[0].shape, tensor.shape));
+    const read = (look.reads ?? []).map((one) => one[n]);
+    if (!made.length || !read[0]) return own(tensor);
+    const dirs = Array.isArray(read[0]) ? alike(tensor.shape, read[0], made[0].dirs) : directions(tensor.shape);
     const free = own(tensor, dirs).shown;
-    const shown = read[n].map((entry, axis) => {
-      const length = tensor.shape[axis];
-      if (entry === "all") {
-        if (!lengths.has(length)) lengths.set(length, free[axis]);
-        return lengths.get(length);
-      }
-      if (length === 1) return [0];
-      if (!Array.isArray(entry)) return made[0].shown[entry];
-      const moved = made[0].shown[entry[0]].map((i) => i - entry[1]).filter((i) => i >= 0 && i < length);
-      return moved.length ? moved : free[axis];
-    });
-    return box(tensor, dirs, shown);
+    const all = made.map((out, k) => readShown(read[k], out, tensor.shape, free, lengths));
+    return box(tensor, dirs, tensor.shape.map((_, axis) => united(all.map((shown) => shown[axis]))));
   });
   return { ins: taken, outs: made };
 }
+
+/** Return which indices of an input are read by the elements of a result that are drawn; `free` where none are told. */
+function readShown(read, out, shape, free, lengths) {
+  if (!read) return shape.map(() => []);
+  if (read === "flat") return across(out.shown, out.tensor.shape, shape);
+  return read.map((entry, axis) => {
+    const length = shape[axis];
+    if (entry === "all") {
+      if (!lengths.has(length)) lengths.set(length, free[axis]);
+      return lengths.get(length);
+    }
+    if (length === 1) return [0];
+    if (!Array.isArray(entry)) return out.shown[entry];
+    const moved = out.shown[entry[0]].map((i) => i - entry[1]).filter((i) => i >= 0 && i < length);
+    return moved.length ? moved : free[axis];
+  });
+}
+
+const united = (lists) => [...new Set(lists.flat())].sort((a, b) => a - b);

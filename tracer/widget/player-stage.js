@@ -3,11 +3,10 @@
  * it. Where elements stand comes from player-model.js; what is said comes with the data.
  */
 
-import { each, gaps, inner, ravel, reads, scene, short, spot, within } from "./player-model.js";
+import { align, each, gaps, inner, ravel, reads, scene, short, spot, within } from "./player-model.js";
 
 const LENGTH = 900; // milliseconds that an operation moves
-const EDGE = 17; // pixels for one level of edges above the elements
-const FONT = "12px ui-monospace, Menlo, Consolas, monospace";
+const FAMILY = "ui-monospace, Menlo, Consolas, monospace";
 const COLOURS = ["cell", "rim", "ink", "soft", "lit", "lit-rim", "ground", "fill"];
 
 /** Make an element with properties, attributes (names with a dash, `role`, `class`) and children. */
@@ -21,9 +20,9 @@ export function make(tag, properties = {}, ...children) {
   return node;
 }
 
-/** Return a text with the axes of its named shapes (`[B, T, C]`) in their colours; its other words are no axes. */
+/** Return a text with the axes in it (`[B, T, C]`, `H=3`) in their colours; its other words are no axes. */
 export function coloured(text, colours) {
-  return text.split(/(\[[^[\]]*\])/).flatMap((part) => (part.startsWith("[") ? symbols(part, colours) : [part]));
+  return text.split(/(\[[^[\]]*\]|[^\s=]+=\d+)/).flatMap((part, at) => (at % 2 ? symbols(part, colours) : [part]));
 }
 
 /** Return a text with every name of an axis in its colour. */
@@ -93,21 +92,25 @@ class Box {
   /** Choose the size of the cells for so much room, and make the canvas as large as it needs. */
   fit(room, high) {
     const context = this.canvas.getContext("2d");
-    context.font = FONT;
+    context.font = this.stage.font;
     const wide = (text) => context.measureText(text).width;
     const inward = this.edges.toSorted((a, b) => a.level - b.level);
     const [across, down] = [true, false].map((way) => inward.filter((edge) => edge.across === way));
-    this.top = across.length * EDGE + 4;
+    this.top = across.length * this.stage.edge + 4;
 
     // words along an edge where they fit beside it (they take little room), else before it, in two lines
     down.forEach((edge) => (edge.turned = true));
     this.fitCells(room, high, down, wide);
     down.forEach((edge) => (edge.turned = edge.length * this.ch >= wide(edge.text + edge.note)));
     this.fitCells(room, high, down, wide);
+    if (this.margin > 0.3 * room) {
+      for (const edge of down) if (!edge.turned) edge.note = ""; // the strides stand above the picture too
+      this.fitCells(room, high, down, wide);
+    }
 
     const { width, height } = this.place;
     const right = Math.max(width * this.cw, ...across.map((edge) => wide(edge.text + edge.note)));
-    const below = Math.max(height * this.ch, ...down.map((edge) => (edge.turned ? wide(edge.text + edge.note) : edge.note ? 30 : 16)));
+    const below = Math.max(height * this.ch, ...down.map((edge) => (edge.turned ? wide(edge.text + edge.note) : edge.note ? 34 : 20)));
     this.wide = Math.ceil(this.margin + right + 6);
     this.high = Math.ceil(this.top + below + 6);
     const ratio = window.devicePixelRatio || 1;
@@ -115,18 +118,19 @@ class Box {
     this.canvas.height = this.high * ratio;
     this.canvas.style.width = `${this.wide}px`;
     this.canvas.style.height = `${this.high}px`;
-    this.node.style.maxWidth = `max(${Math.floor(room)}px, ${this.wide}px)`;
+    this.node.style.maxWidth = `min(100%, ${Math.max(Math.floor(room), this.wide)}px)`;
     this.cells = this.makeCells();
   }
 
   fitCells(room, high, down, wide) {
-    this.left = down.map((edge) => (edge.turned ? EDGE + 3 : Math.max(wide(edge.text), wide(edge.note)) + 12));
+    this.left = down.map((edge) => (edge.turned ? this.stage.edge + 3 : Math.max(wide(edge.text), wide(edge.note)) + 12));
     this.margin = this.left.reduce((sum, n) => sum + n, 2);
     const { values } = this.tensor;
     const { width, height } = this.place;
-    this.cw = Math.max(1, Math.min(values ? 46 : 24, (room - this.margin - 6) / width));
-    this.ch = Math.max(1, Math.min(values ? 26 : 24, (high - this.top) / height));
-    if (values) this.cw = Math.max(this.cw, 30);
+    const { scale } = this.stage;
+    this.cw = Math.max(1, Math.min(values ? 46 * scale : 24 * scale, (room - this.margin - 6) / width));
+    this.ch = Math.max(1, Math.min(values ? 26 * scale : 24 * scale, (high - this.top) / height));
+    if (values) this.cw = Math.max(this.cw, 30 * scale);
     else this.cw = this.ch = Math.min(this.cw, this.ch);
   }
 
@@ -151,7 +155,7 @@ class Box {
   geometry(edge) {
     const { margin, top, cw, ch, left } = this;
     if (edge.across) {
-      const y = top - 4 - edge.level * EDGE;
+      const y = top - 4 - edge.level * this.stage.edge;
       return { x0: margin, y0: y, x1: margin + edge.length * cw, y1: y, tx: margin, ty: y - 4 };
     }
     const before = left.slice(0, edge.level + 1).reduce((sum, n) => sum + n, 0);
@@ -161,7 +165,7 @@ class Box {
   }
 
   drawEdges(context, ink, from, p) {
-    context.font = FONT;
+    context.font = this.stage.font;
     context.textAlign = "left";
     context.textBaseline = "alphabetic";
     for (const edge of this.edges) {
@@ -197,7 +201,7 @@ class Box {
     context.fillText(edge.text, 0, 0);
     context.fillStyle = ink.soft;
     if (edge.across || edge.turned) context.fillText(edge.note, long, 0);
-    else context.fillText(edge.note.trim(), 0, 14);
+    else context.fillText(edge.note.trim(), 0, this.stage.letter + 2);
     context.restore();
   }
 }
@@ -242,6 +246,10 @@ export class Stage {
 
   build() {
     const narrow = this.width() < 560;
+    this.letter = this.width() < 900 ? 12 : 14; // pixels: a projector is read from afar
+    this.scale = this.letter / 12;
+    this.font = `${this.letter}px ${FAMILY}`;
+    this.edge = this.letter + 5; // pixels for one level of edges above the elements
     const drawn = scene(this.look, this.tensors, narrow ? 48 : 64, 40);
     const boxes = (list, role) => list.map((one, n) => new Box(this, one, role, n));
     this.ins = boxes(drawn.ins, "in");
@@ -272,11 +280,12 @@ export class Stage {
     const shares = { in: this.ins.length, out: this.outs.length };
     const room = (role) => {
       const weight = Math.min(0.65, Math.max(0.35, shares[role] / (shares.in + shares.out || 1)));
-      const side = beside ? (width - 60) * weight - 16 : width - 16;
+      const side = beside ? (width - 130) * weight : width;
+      this.sides[role].parentElement.style.maxWidth = beside ? `${side}px` : "";
       const columns = Math.max(1, Math.min(shares[role], Math.floor(side / 200)));
-      return side / columns - 14;
+      return (side - 15 * (columns - 1)) / columns;
     };
-    for (const box of this.boxes) box.fit(room(box.role), 300);
+    for (const box of this.boxes) box.fit(room(box.role), Math.min(440, Math.max(260, window.innerHeight * 0.38)));
     this.prepare();
   }
 
@@ -306,6 +315,7 @@ export class Stage {
     if (!input || !output) return;
     const read = this.look.reads?.[0]?.[0];
     if ((kind === "regroup" || kind === "move") && read) this.follow(input, output, read);
+    if (kind === "cut" || kind === "join") this.tintParts();
     if (kind === "mask") this.hatch(output);
     if (kind === "contract" || kind === "normalise" || kind === "reduce") this.turns = this.countTurns(about);
   }
@@ -313,21 +323,24 @@ export class Stage {
   /** Let each element of the result start where it stands in the input; one axis tells them apart. */
   follow(input, output, read) {
     const shapes = [input.tensor.shape, output.tensor.shape];
-    const tinted = this.tintAxis(output);
+    const [of, axis] = this.tintAxis(input, output);
+    const indices = axis === undefined ? [] : of.shown[axis];
+    const tint = (from, to) => indices.length && (indices.indexOf((of === input ? from : to)[axis]) + 1) / indices.length;
     const scale = Math.min(1, (output.wide - output.margin - 6) / (input.place.width * output.cw), (output.high - output.top) / (input.place.height * output.ch));
     const known = new Map(input.cells.map((cell) => [ravel(cell.index, shapes[0]), cell]));
     for (const cell of output.cells) {
       const source = reads(read, cell.index, ...shapes);
-      const from = source && !source.includes("all") ? known.get(ravel(source, shapes[0])) : null;
-      if (tinted !== null) cell.tint = (cell.index[tinted] + 1) / shapes[1][tinted];
+      if (!source || source.includes("all")) continue;
+      cell.tint = tint(source, cell.index);
+      const from = known.get(ravel(source, shapes[0]));
       if (!from) continue;
-      if (tinted !== null) from.tint = cell.tint;
+      from.tint = cell.tint;
       cell.from = [
         output.margin + ((from.x - input.margin) / input.cw) * output.cw * scale,
         output.top + ((from.y - input.top) / input.ch) * output.ch * scale,
       ];
     }
-    input.tintColour = output.tintColour = tinted === null ? null : output.tensor.axes[tinted];
+    input.tintColour = output.tintColour = axis === undefined ? null : of.tensor.axes[axis];
     if (this.look.kind === "move" && Array.isArray(read)) {
       this.edgesFrom = new Map();
       read.forEach((axis, at) => {
@@ -341,20 +354,44 @@ export class Stage {
     }
   }
 
-  /** Return the axis of the result whose indices get tints: one that was split off or moved. */
-  tintAxis(output) {
-    const { kind, about = [], reads: all } = this.look;
-    const lengths = output.tensor.shape;
-    const candidates = kind === "move" ? about.map((axis) => all[0][0]?.[axis]) : lengths.map((_, axis) => axis).slice(-2, -1);
-    const known = candidates.filter((axis) => Number.isInteger(axis) && lengths[axis] > 1);
-    return known.length ? known.reduce((a, b) => (lengths[b] < lengths[a] ? b : a)) : null;
+  /** Give the parts that a tensor is cut into, or joined from, a tint each. */
+  tintParts() {
+    const cut = this.look.kind === "cut";
+    const parts = cut ? this.outs : this.ins;
+    if (parts.length < 2) return;
+    const whole = cut ? this.ins[0] : this.outs[0];
+    const axis = this.look.about[0] ?? 0;
+    const known = new Map(whole.cells.map((cell) => [cell.index.join(), cell]));
+    for (const box of this.boxes) box.tintColour = whole.tensor.axes[axis];
+    for (const [n, part] of parts.entries()) for (const cell of part.cells) cell.tint = (n + 1) / parts.length;
+    for (const [o, out] of this.outs.entries()) {
+      for (const cell of out.cells) {
+        for (const [n, input] of this.ins.entries()) {
+          const found = reads(this.look.reads?.[o]?.[n], cell.index, input.tensor.shape, out.tensor.shape);
+          const other = cut ? found && known.get(found.join()) : found && cell;
+          if (other) other.tint = ((cut ? o : n) + 1) / parts.length;
+        }
+      }
+    }
+  }
+
+  /** Return the box and the axis whose indices get tints: one that was split off, joined or moved. */
+  tintAxis(input, output) {
+    const { kind, about = [] } = this.look;
+    const [a, b] = [input.tensor.shape, output.tensor.shape];
+    const of = kind === "move" || a.length > b.length ? input : output;
+    const lengths = of.tensor.shape;
+    const groups = kind === "move" ? [about] : (align(a, b) ?? []).map((pair) => pair[of === input ? 0 : 1]);
+    const parts = groups.map((axes) => axes.filter((axis) => lengths[axis] > 1)).find((axes) => axes.length > 1) ?? [];
+    return [of, kind === "move" ? parts.toSorted((x, y) => lengths[x] - lengths[y])[0] : parts[0]];
   }
 
   /** Hatch what the mask hides, where the mask's numbers are known; else all it covers, more faintly. */
   hatch(output) {
     const mask = this.ins[1];
     for (const cell of output.cells) {
-      const at = mask && reads(this.look.reads?.[0]?.[1], cell.index, mask.tensor.shape, output.tensor.shape);
+      if (!mask) continue;
+      const at = reads(this.look.reads?.[0]?.[1], cell.index, mask.tensor.shape, output.tensor.shape);
       const value = at && !at.includes("all") ? mask.tensor.values?.[ravel(at, mask.tensor.shape)] : undefined;
       cell.hatched = value === undefined ? "perhaps" : value ? "yes" : false;
     }
@@ -458,7 +495,7 @@ export class Stage {
       context.fillStyle = ink.lit;
       context.fillRect(x, y, w, h);
     }
-    if (box.cw > 5) {
+    if (box.cw > (lit ? 8 : 5)) {
       context.strokeStyle = lit ? ink["lit-rim"] : ink.rim;
       context.lineWidth = lit && box.cw > 10 ? 2 : 1;
       const inset = context.lineWidth / 2;
@@ -470,9 +507,9 @@ export class Stage {
 
   drawNumber(context, box, cell, x, y, w, h, ink, lit) {
     const text = short(cell.value);
-    context.font = FONT;
+    context.font = this.font;
     const wide = context.measureText(text).width;
-    if (wide > w - 2) context.font = FONT.replace("12px", `${Math.max(8, Math.floor((12 * (w - 2)) / wide))}px`);
+    if (wide > w - 2) context.font = `${Math.max(8, Math.floor((this.letter * (w - 2)) / wide))}px ${FAMILY}`;
     context.textAlign = "center";
     context.textBaseline = "middle";
     if (cell.hatched === "yes") {
@@ -508,7 +545,7 @@ export class Stage {
     context.fillStyle = ink.soft;
     context.textAlign = "center";
     context.textBaseline = "middle";
-    context.font = FONT;
+    context.font = this.font;
     for (const [axes, across] of [[box.dirs.h, true], [box.dirs.v, false]]) {
       for (const gap of axes.flatMap((axis) => gaps(box.shown[axis], box.tensor.shape[axis], box.place.offsets[axis], inner(axis, axes, box.place)))) {
         const middle = Math.min(across ? box.ch : box.cw, 16) / 2;

@@ -104,7 +104,7 @@ class Player {
     const [speedLabel, speedSelect] = menu(words.speed, speeds, (n) => this.setSpeed(Number(n)));
     speedSelect.value = "1";
     this.bySelect = bySelect;
-    this.field = make("input", { type: "search", placeholder: words.search_hint, "aria-label": words.search });
+    this.field = make("input", { type: "search", placeholder: words.search, title: words.search_hint, "aria-label": words.search });
     this.field.addEventListener("input", () => this.look());
     this.hits = make("output", { class: "tp-hits" });
     this.foldButton = button(words.fold, words.fold, () => this.foldAll());
@@ -474,8 +474,8 @@ class Player {
 
 /** Scroll a box, and nothing around it, so that a stretch of it is in sight. */
 function scrollTo(box, top, height) {
-  if (top < box.scrollTop + height) box.scrollTop = top - 2 * height;
-  else if (top + 2 * height > box.scrollTop + box.clientHeight) box.scrollTop = top + 3 * height - box.clientHeight;
+  const seen = box.clientHeight;
+  if (top < box.scrollTop + 8 || top + height > box.scrollTop + seen - 8) box.scrollTop = top - Math.max(0, (seen - height) / 3);
 }
 
 /** Put a player into an element of a page; keys work there wherever nothing else has the focus. */
