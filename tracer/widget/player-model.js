@@ -39,7 +39,7 @@ export function outline(lines, folds) {
 
   function within(from, to, depth) {
     const nodes = [];
-    for (let at = from; at < to; ) {
+    for (let at = from; at < to;) {
       const fold = starts.get(at);
       const parts = lines[at].module ? lines[at].module.split(".") : [];
       if (fold) {
@@ -182,7 +182,8 @@ export function reads(read, index, shape, outShape) {
 }
 
 /** Say whether what `reads` returned has an element in it. */
-export const within = (found, index) => found !== null && found.every((one, axis) => one === "all" || one === index[axis]);
+export const within = (found, index) =>
+  found !== null && found.every((one, axis) => one === "all" || one === index[axis]);
 
 /** Return a number as it is shown in a cell: three digits, no zero before the point. */
 export function short(value) {
@@ -222,7 +223,8 @@ function alike(shape, read, outDirs) {
   const own = directions(shape);
   const way = (axis) => (outDirs.h.includes(read[axis]) ? "h" : outDirs.v.includes(read[axis]) ? "v" : null);
   const found = { h: own.h.slice(0, 1), v: own.v.slice(0, 1) };
-  for (let axis = shape.length - 3; axis >= 0; axis -= 1) found[way(axis) ?? (own.h.includes(axis) ? "h" : "v")].push(axis);
+  for (let axis = shape.length - 3; axis >= 0; axis -= 1)
+    found[way(axis) ?? (own.h.includes(axis) ? "h" : "v")].push(axis);
   return found;
 }
 
@@ -233,11 +235,11 @@ export function align(a, b) {
   while (i < a.length || j < b.length) {
     const [ga, gb] = [[], []];
     let [pa, pb] = [1, 1];
-    if (i < a.length) ga.push(i), (pa = a[i++]);
-    if (j < b.length) gb.push(j), (pb = b[j++]);
+    if (i < a.length) (ga.push(i), (pa = a[i++]));
+    if (j < b.length) (gb.push(j), (pb = b[j++]));
     while (pa !== pb) {
-      if (pa < pb && i < a.length) ga.push(i), (pa *= a[i++]);
-      else if (pb < pa && j < b.length) gb.push(j), (pb *= b[j++]);
+      if (pa < pb && i < a.length) (ga.push(i), (pa *= a[i++]));
+      else if (pb < pa && j < b.length) (gb.push(j), (pb *= b[j++]));
       else return null;
     }
     groups.push([ga, gb]);
@@ -348,8 +350,7 @@ export function scene(look, tensors, columns = 64, rows = 40) {
   const ins = look.in.map((id) => tensors[id]);
   const outs = look.out.map((id) => tensors[id]);
   const box = (tensor, dirs, shown) => ({ tensor, dirs, shown, place: place(shown, dirs, tensor.shape) });
-  const own = (tensor, dirs = directions(tensor.shape)) =>
-    box(tensor, dirs, choose(tensor.shape, dirs, columns, rows));
+  const own = (tensor, dirs = directions(tensor.shape)) => box(tensor, dirs, choose(tensor.shape, dirs, columns, rows));
 
   // 1. a regrouping: the side with more axes decides what is drawn, the other where it stands
   if (ins.length && outs.length && look.kind === "regroup" && look.reads[0][0] === "flat") {
@@ -360,7 +361,10 @@ export function scene(look, tensors, columns = 64, rows = 40) {
     const fine = own(many, dirs);
     const coarse = box(few, directions(few.shape), across(fine.shown, many.shape, few.shape));
     const pair = split ? [coarse, fine] : [fine, coarse];
-    return { ins: [pair[0], ...ins.slice(1).map((one) => own(one))], outs: [pair[1], ...outs.slice(1).map((one) => own(one))] };
+    return {
+      ins: [pair[0], ...ins.slice(1).map((one) => own(one))],
+      outs: [pair[1], ...outs.slice(1).map((one) => own(one))],
+    };
   }
 
   // 2. the results, then of each input what they read
@@ -372,7 +376,11 @@ export function scene(look, tensors, columns = 64, rows = 40) {
     const dirs = Array.isArray(read[0]) ? alike(tensor.shape, read[0], made[0].dirs) : directions(tensor.shape);
     const free = own(tensor, dirs).shown;
     const all = made.map((out, k) => readShown(read[k], out, tensor.shape, free, lengths));
-    return box(tensor, dirs, tensor.shape.map((_, axis) => united(all.map((shown) => shown[axis]))));
+    return box(
+      tensor,
+      dirs,
+      tensor.shape.map((_, axis) => united(all.map((shown) => shown[axis]))),
+    );
   });
   return { ins: taken, outs: made };
 }

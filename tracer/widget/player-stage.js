@@ -59,7 +59,10 @@ class Box {
     const { tensor } = this;
     const label = coloured(`${tensor.label}`, colours);
     const name = tensor.name ? [make("code", {}, tensor.name), " "] : [];
-    this.canvas = make("canvas", { role: "img", "aria-label": [tensor.name, tensor.label, tensor.about].filter(Boolean).join(", ") });
+    this.canvas = make("canvas", {
+      role: "img",
+      "aria-label": [tensor.name, tensor.label, tensor.about].filter(Boolean).join(", "),
+    });
     this.holder = make("div", { class: "tp-canvas" }, this.canvas);
     this.node = make(
       "figure",
@@ -110,7 +113,10 @@ class Box {
 
     const { width, height } = this.place;
     const right = Math.max(width * this.cw, ...across.map((edge) => wide(edge.text + edge.note)));
-    const below = Math.max(height * this.ch, ...down.map((edge) => (edge.turned ? wide(edge.text + edge.note) : edge.note ? 34 : 20)));
+    const below = Math.max(
+      height * this.ch,
+      ...down.map((edge) => (edge.turned ? wide(edge.text + edge.note) : edge.note ? 34 : 20)),
+    );
     this.wide = Math.ceil(this.margin + right + 6);
     this.high = Math.ceil(this.top + below + 6);
     const ratio = window.devicePixelRatio || 1;
@@ -123,7 +129,9 @@ class Box {
   }
 
   fitCells(room, high, down, wide) {
-    this.left = down.map((edge) => (edge.turned ? this.stage.edge + 3 : Math.max(wide(edge.text), wide(edge.note)) + 12));
+    this.left = down.map((edge) =>
+      edge.turned ? this.stage.edge + 3 : Math.max(wide(edge.text), wide(edge.note)) + 12,
+    );
     this.margin = this.left.reduce((sum, n) => sum + n, 2);
     const { values } = this.tensor;
     const { width, height } = this.place;
@@ -141,14 +149,24 @@ class Box {
       const [x, y] = spot(index, shown, dirs, where.offsets);
       const value = tensor.values?.[ravel(index, tensor.shape)];
       const wave = (x / where.width + y / where.height) / 2;
-      cells.push({ index, x: this.margin + x * this.cw, y: this.top + y * this.ch, wave, value, tint: 0, hatched: false });
+      cells.push({
+        index,
+        x: this.margin + x * this.cw,
+        y: this.top + y * this.ch,
+        wave,
+        value,
+        tint: 0,
+        hatched: false,
+      });
     });
     return cells;
   }
 
   /** Return the cell under a point of the canvas. */
   cellAt(x, y) {
-    return this.cells.find((cell) => x >= cell.x && x < cell.x + this.cw && y >= cell.y && y < cell.y + this.ch) ?? null;
+    return (
+      this.cells.find((cell) => x >= cell.x && x < cell.x + this.cw && y >= cell.y && y < cell.y + this.ch) ?? null
+    );
   }
 
   /** Give an edge's line and the place of its words. */
@@ -179,7 +197,10 @@ class Box {
       context.moveTo(g.x0, g.y0);
       context.lineTo(g.x1, g.y1);
       const [dx, dy] = edge.across ? [0, 3] : [3, 0];
-      for (const [x, y] of [[g.x0, g.y0], [g.x1, g.y1]]) {
+      for (const [x, y] of [
+        [g.x0, g.y0],
+        [g.x1, g.y1],
+      ]) {
         context.moveTo(x, y);
         context.lineTo(x + dx, y + dy);
       }
@@ -219,7 +240,8 @@ export class Stage {
     };
     this.told = make("p", { class: "tp-told", "aria-live": "polite" });
     this.arrow = make("div", { class: "tp-arrow", "aria-hidden": "true" });
-    const side = (key, title) => make("section", { class: "tp-side", "aria-label": title }, make("h3", {}, title), this.sides[key]);
+    const side = (key, title) =>
+      make("section", { class: "tp-side", "aria-label": title }, make("h3", {}, title), this.sides[key]);
     this.row = make("div", { class: "tp-row" }, side("in", words.before), this.arrow, side("out", words.after));
     this.node = make("div", { class: "tp-stage" }, this.row, this.told, this.probe);
     this.boxes = [];
@@ -258,7 +280,10 @@ export class Stage {
     const more = (n) => (n > 0 ? [make("p", {}, this.words.more.replace("{n}", n))] : []);
     const [left, right] = this.look.more ?? [0, 0];
     const none = (text) => make("p", { class: "tp-none" }, text);
-    this.sides.in.replaceChildren(...(this.ins.length ? this.ins.map((box) => box.node) : [none(this.words.none)]), ...more(left));
+    this.sides.in.replaceChildren(
+      ...(this.ins.length ? this.ins.map((box) => box.node) : [none(this.words.none)]),
+      ...more(left),
+    );
     this.sides.out.replaceChildren(
       ...(this.outs.length ? this.outs.map((box) => box.node) : [none(this.words.no_result)]),
       ...more(right),
@@ -325,8 +350,13 @@ export class Stage {
     const shapes = [input.tensor.shape, output.tensor.shape];
     const [of, axis] = this.tintAxis(input, output);
     const indices = axis === undefined ? [] : of.shown[axis];
-    const tint = (from, to) => indices.length && (indices.indexOf((of === input ? from : to)[axis]) + 1) / indices.length;
-    const scale = Math.min(1, (output.wide - output.margin - 6) / (input.place.width * output.cw), (output.high - output.top) / (input.place.height * output.ch));
+    const tint = (from, to) =>
+      indices.length && (indices.indexOf((of === input ? from : to)[axis]) + 1) / indices.length;
+    const scale = Math.min(
+      1,
+      (output.wide - output.margin - 6) / (input.place.width * output.cw),
+      (output.high - output.top) / (input.place.height * output.ch),
+    );
     const known = new Map(input.cells.map((cell) => [ravel(cell.index, shapes[0]), cell]));
     for (const cell of output.cells) {
       const source = reads(read, cell.index, ...shapes);
@@ -395,7 +425,8 @@ export class Stage {
       const value = at && !at.includes("all") ? mask.tensor.values?.[ravel(at, mask.tensor.shape)] : undefined;
       cell.hatched = value === undefined ? "perhaps" : value ? "yes" : false;
     }
-    for (const cell of mask?.cells ?? []) cell.hatched = cell.value === undefined ? "perhaps" : cell.value ? "yes" : false;
+    for (const cell of mask?.cells ?? [])
+      cell.hatched = cell.value === undefined ? "perhaps" : cell.value ? "yes" : false;
   }
 
   /** Return the indices that are gone through one after another: of the axis that is contracted, summed or normalised. */
@@ -418,6 +449,7 @@ export class Stage {
   // -------------------------------------------------------------- drawing
 
   draw() {
+    this.node.dataset.moving = String(this.p < 1);
     const ink = this.ink();
     for (const box of this.boxes) this.drawBox(box, ink);
   }
@@ -490,7 +522,8 @@ export class Stage {
       const part = clamp(cell.value) * clamp(this.p * 1.2);
       context.fillRect(x, y + h * (1 - part), w, h * part);
     }
-    if (cell.hatched && (!moving || this.p * 1.2 > cell.wave)) this.drawHatch(context, x, y, w, h, ink, cell.hatched === "yes");
+    if (cell.hatched && (!moving || this.p * 1.2 > cell.wave))
+      this.drawHatch(context, x, y, w, h, ink, cell.hatched === "yes");
     if (lit) {
       context.fillStyle = ink.lit;
       context.fillRect(x, y, w, h);
@@ -501,7 +534,8 @@ export class Stage {
       const inset = context.lineWidth / 2;
       context.strokeRect(x + inset, y + inset, Math.max(0.5, w - 2 * inset), Math.max(0.5, h - 2 * inset));
     }
-    if (cell.value !== undefined && box.cw >= 22 && alpha > 0.5) this.drawNumber(context, box, cell, x, y, w, h, ink, lit);
+    if (cell.value !== undefined && box.cw >= 22 && alpha > 0.5)
+      this.drawNumber(context, box, cell, x, y, w, h, ink, lit);
     context.globalAlpha = 1;
   }
 
@@ -546,8 +580,13 @@ export class Stage {
     context.textAlign = "center";
     context.textBaseline = "middle";
     context.font = this.font;
-    for (const [axes, across] of [[box.dirs.h, true], [box.dirs.v, false]]) {
-      for (const gap of axes.flatMap((axis) => gaps(box.shown[axis], box.tensor.shape[axis], box.place.offsets[axis], inner(axis, axes, box.place)))) {
+    for (const [axes, across] of [
+      [box.dirs.h, true],
+      [box.dirs.v, false],
+    ]) {
+      for (const gap of axes.flatMap((axis) =>
+        gaps(box.shown[axis], box.tensor.shape[axis], box.place.offsets[axis], inner(axis, axes, box.place)),
+      )) {
         const middle = Math.min(across ? box.ch : box.cw, 16) / 2;
         if (across) context.fillText("…", box.margin + gap * box.cw, box.top + middle);
         else context.fillText("⋮", box.margin + middle, box.top + gap * box.ch);
@@ -566,7 +605,9 @@ export class Stage {
     context.lineWidth = box.ch > 14 ? 2 : 1;
     const last = box.shown[axis].at(-1);
     const begin = box.shown[axis][0];
-    const starts = new Map(box.cells.filter((cell) => cell.index[axis] === begin).map((cell) => [key(cell, axis), cell]));
+    const starts = new Map(
+      box.cells.filter((cell) => cell.index[axis] === begin).map((cell) => [key(cell, axis), cell]),
+    );
     for (const cell of box.cells) {
       if (cell.index[axis] !== last) continue;
       const start = starts.get(key(cell, axis));
@@ -646,7 +687,9 @@ const key = (cell, axis) => cell.index.filter((_, at) => at !== axis).join();
 /** Return the nearest element in one direction; the same one at the border. */
 function next(box, cell, [dx, dy]) {
   const beyond = box.cells.filter((one) =>
-    dx ? Math.abs(one.y - cell.y) < 1 && (one.x - cell.x) * dx > 1 : Math.abs(one.x - cell.x) < 1 && (one.y - cell.y) * dy > 1,
+    dx
+      ? Math.abs(one.y - cell.y) < 1 && (one.x - cell.x) * dx > 1
+      : Math.abs(one.x - cell.x) < 1 && (one.y - cell.y) * dy > 1,
   );
   const far = (one) => Math.abs(one.x - cell.x) + Math.abs(one.y - cell.y);
   return beyond.reduce((best, one) => (best && far(best) <= far(one) ? best : one), null) ?? cell;

@@ -21,7 +21,13 @@ const SIGNS = {
 function icon(name) {
   const make = (tag) => document.createElementNS("http://www.w3.org/2000/svg", tag);
   const [svg, path] = [make("svg"), make("path")];
-  for (const [key, value] of [["viewBox", "0 0 16 16"], ["width", 16], ["height", 16], ["aria-hidden", "true"]]) svg.setAttribute(key, value);
+  for (const [key, value] of [
+    ["viewBox", "0 0 16 16"],
+    ["width", 16],
+    ["height", 16],
+    ["aria-hidden", "true"],
+  ])
+    svg.setAttribute(key, value);
   path.setAttribute("d", SIGNS[name]);
   path.setAttribute("fill", "currentColor");
   svg.append(path);
@@ -69,25 +75,48 @@ class Player {
     this.says = make("p", { class: "tp-says", "aria-live": "polite" });
     this.memory = make("p", { class: "tp-memory" });
     this.chain = make("div", { class: "tp-chain", role: "group", "aria-label": words.chain });
-    const picture = make("section", { class: "tp-right", "aria-label": words.picture }, this.says, this.memory, this.stage.node, this.chain);
+    const picture = make(
+      "section",
+      { class: "tp-right", "aria-label": words.picture },
+      this.says,
+      this.memory,
+      this.stage.node,
+      this.chain,
+    );
     const left = make("div", { class: "tp-left" }, this.codeTitle, this.code, this.tree);
-    root.append(this.makeHead(), this.makeBar(), make("div", { class: "tp-main" }, left, picture), make("p", { class: "tp-keys" }, words.keys));
+    root.append(
+      this.makeHead(),
+      this.makeBar(),
+      make("div", { class: "tp-main" }, left, picture),
+      make("p", { class: "tp-keys" }, words.keys),
+    );
     keepKeys(root, ...root.querySelectorAll("button, input, select, [tabindex]"));
     this.listen();
   }
 
   makeHead() {
-    const parts = this.trace.head.map((text) => make("span", {}, ...(text.includes(" = ") ? symbols(text, this.trace.colours) : [text])));
+    const parts = this.trace.head.map((text) =>
+      make("span", {}, ...(text.includes(" = ") ? symbols(text, this.trace.colours) : [text])),
+    );
     const head = make("div", { class: "tp-head" }, ...parts);
     if (!this.trace.warnings.length) return head;
     const items = this.trace.warnings.map((text) => make("li", {}, text));
-    return make("div", {}, head, make("div", { class: "tp-warn", role: "note" }, make("b", {}, this.words.warnings), make("ul", {}, ...items)));
+    return make(
+      "div",
+      {},
+      head,
+      make("div", { class: "tp-warn", role: "note" }, make("b", {}, this.words.warnings), make("ul", {}, ...items)),
+    );
   }
 
   makeBar() {
     const { words } = this;
     const button = (sign, label, act) => {
-      const node = make("button", { type: "button", title: label, "aria-label": label }, SIGNS[sign] ? icon(sign) : sign);
+      const node = make(
+        "button",
+        { type: "button", title: label, "aria-label": label },
+        SIGNS[sign] ? icon(sign) : sign,
+      );
       node.addEventListener("click", act);
       return node;
     };
@@ -97,21 +126,41 @@ class Player {
       return [make("label", {}, `${label} `, select), select];
     };
     this.playButton = button("play", words.play, () => this.toggle());
-    this.slider = make("input", { type: "range", min: 0, step: 1, value: 0, "aria-label": words.step.split("{")[0].trim() });
+    this.slider = make("input", {
+      type: "range",
+      min: 0,
+      step: 1,
+      value: 0,
+      "aria-label": words.step.split("{")[0].trim(),
+    });
     this.slider.addEventListener("input", () => this.go(Number(this.slider.value), false));
-    const [byLabel, bySelect] = menu(words.by, [["op", words.by_operation], ["line", words.by_line]], (by) => this.setBy(by));
+    const [byLabel, bySelect] = menu(
+      words.by,
+      [
+        ["op", words.by_operation],
+        ["line", words.by_line],
+      ],
+      (by) => this.setBy(by),
+    );
     const speeds = ["0.5", "1", "2", "4"].map((n) => [n, fill(words.times, { n })]);
     const [speedLabel, speedSelect] = menu(words.speed, speeds, (n) => this.setSpeed(Number(n)));
     speedSelect.value = "1";
     this.bySelect = bySelect;
-    this.field = make("input", { type: "search", placeholder: words.search, title: words.search_hint, "aria-label": words.search });
+    this.field = make("input", {
+      type: "search",
+      placeholder: words.search,
+      title: words.search_hint,
+      "aria-label": words.search,
+    });
     this.field.addEventListener("input", () => this.look());
     this.hits = make("output", { class: "tp-hits" });
     this.foldButton = button(words.fold, words.fold, () => this.foldAll());
     return make(
       "div",
       { class: "tp-bar", role: "toolbar", "aria-label": words.player },
-      make("span", { class: "tp-group" },
+      make(
+        "span",
+        { class: "tp-group" },
         button("first", words.first, () => this.go(0)),
         button("back", words.back, () => this.move(-1)),
         this.playButton,
@@ -140,7 +189,10 @@ class Player {
     this.redraw = () => this.stage.draw();
     for (const theme of this.themes) theme.addEventListener("change", this.redraw);
     this.watch = new MutationObserver(this.redraw);
-    this.watch.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "class", "data-theme"] });
+    this.watch.observe(document.body, {
+      attributes: true,
+      attributeFilter: ["data-jp-theme-light", "class", "data-theme"],
+    });
     let width = 0;
     this.resize = new ResizeObserver(() => {
       const now = this.stage.width();
@@ -276,7 +328,8 @@ class Player {
 
   nextHit(by) {
     if (!this.found.length) return;
-    const at = by > 0 ? this.found.find((op) => op.at > this.stop.op) : this.found.findLast((op) => op.at < this.stop.from);
+    const at =
+      by > 0 ? this.found.find((op) => op.at > this.stop.op) : this.found.findLast((op) => op.at < this.stop.from);
     this.hit(at ?? this.found.at(by > 0 ? 0 : -1));
   }
 
@@ -297,18 +350,43 @@ class Player {
     const onButton = event.target.matches("button");
     const onTree = event.target === this.tree;
     switch (event.key) {
-      case "ArrowRight": this.move(1); return true;
-      case "ArrowLeft": this.move(-1); return true;
-      case "ArrowDown": if (onTree) this.move(1); return onTree;
-      case "ArrowUp": if (onTree) this.move(-1); return onTree;
-      case "Home": this.go(0); return true;
-      case "End": this.go(this.stops.length - 1); return true;
-      case "Enter": if (onTree) this.foldHere(); return onTree;
-      case " ": if (!onButton) this.toggle(); return !onButton;
-      case "f": case "F": this.foldHere(); return true;
-      case "l": case "L": this.setBy(this.by === "op" ? "line" : "op"); return true;
-      case "/": this.field.focus(); return true;
-      default: return false;
+      case "ArrowRight":
+        this.move(1);
+        return true;
+      case "ArrowLeft":
+        this.move(-1);
+        return true;
+      case "ArrowDown":
+        if (onTree) this.move(1);
+        return onTree;
+      case "ArrowUp":
+        if (onTree) this.move(-1);
+        return onTree;
+      case "Home":
+        this.go(0);
+        return true;
+      case "End":
+        this.go(this.stops.length - 1);
+        return true;
+      case "Enter":
+        if (onTree) this.foldHere();
+        return onTree;
+      case " ":
+        if (!onButton) this.toggle();
+        return !onButton;
+      case "f":
+      case "F":
+        this.foldHere();
+        return true;
+      case "l":
+      case "L":
+        this.setBy(this.by === "op" ? "line" : "op");
+        return true;
+      case "/":
+        this.field.focus();
+        return true;
+      default:
+        return false;
     }
   }
 
@@ -323,7 +401,9 @@ class Player {
   /** Go to the next time that a line ran. */
   onLine(event) {
     const number = Number(event.target.closest("li")?.dataset.line);
-    const ran = this.trace.lines.filter((line) => line.source && line.source[0] === this.listing && line.source[1] === number);
+    const ran = this.trace.lines.filter(
+      (line) => line.source && line.source[0] === this.listing && line.source[1] === number,
+    );
     if (!ran.length) return;
     const now = this.trace.ops[this.stop.op].line;
     const line = ran.find((one) => one.at > now) ?? ran[0];
@@ -377,7 +457,11 @@ class Player {
       this.codeNodes = new Map();
       const ran = new Set(this.trace.lines.filter((one) => one.source?.[0] === shown).map((one) => one.source[1]));
       const [, , numbers, texts] = listing ?? ["", "", source ? [source[1]] : [], source ? [source[2]] : []];
-      this.code.replaceChildren(...numbers.map((number, k) => this.codeLine(number, texts[k], ran.has(number), k && numbers[k - 1] + 1 < number)));
+      this.code.replaceChildren(
+        ...numbers.map((number, k) =>
+          this.codeLine(number, texts[k], ran.has(number), k && numbers[k - 1] + 1 < number),
+        ),
+      );
       if (!numbers.length) this.code.replaceChildren(make("li", {}, this.words.no_code));
     }
     this.codeNodes.get(this.lineNow)?.removeAttribute("aria-current");
@@ -390,7 +474,10 @@ class Player {
 
   codeLine(number, text, ran, gap) {
     const node = make("li", { class: `${ran ? "tp-ran" : ""}${gap ? " tp-gap" : ""}`, "data-line": number });
-    node.append(make("span", { class: "tp-number", "aria-hidden": "true" }, String(number)), make("code", {}, text || " "));
+    node.append(
+      make("span", { class: "tp-number", "aria-hidden": "true" }, String(number)),
+      make("code", {}, text || " "),
+    );
     this.codeNodes.set(number, node);
     return node;
   }
@@ -406,7 +493,13 @@ class Player {
         return button;
       });
       const note = apart ? [make("small", {}, ...coloured(apart, colours))] : [];
-      return make("div", { class: inner ? "tp-run tp-inner" : "tp-run" }, make("span", {}, ...coloured(start, colours)), ...nodes, ...note);
+      return make(
+        "div",
+        { class: inner ? "tp-run tp-inner" : "tp-run" },
+        make("span", {}, ...coloured(start, colours)),
+        ...nodes,
+        ...note,
+      );
     });
     this.chain.replaceChildren(...parts);
   }
@@ -447,7 +540,10 @@ class Player {
     node.style.paddingLeft = `${8 + 12 * (row.level - 1)}px`;
     if (row.node) {
       node.setAttribute("aria-expanded", String(row.open));
-      node.append(make("span", { class: "tp-turn", "aria-hidden": "true" }, row.open ? "▾ " : "▸ "), make("b", {}, row.node.title));
+      node.append(
+        make("span", { class: "tp-turn", "aria-hidden": "true" }, row.open ? "▾ " : "▸ "),
+        make("b", {}, row.node.title),
+      );
     } else {
       node.append(...this.leaf(row));
       const line = this.trace.lines[row.line];
@@ -475,7 +571,8 @@ class Player {
 /** Scroll a box, and nothing around it, so that a stretch of it is in sight. */
 function scrollTo(box, top, height) {
   const seen = box.clientHeight;
-  if (top < box.scrollTop + 8 || top + height > box.scrollTop + seen - 8) box.scrollTop = top - Math.max(0, (seen - height) / 3);
+  if (top < box.scrollTop + 8 || top + height > box.scrollTop + seen - 8)
+    box.scrollTop = top - Math.max(0, (seen - height) / 3);
 }
 
 /** Put a player into an element of a page; keys work there wherever nothing else has the focus. */
@@ -489,7 +586,15 @@ export function mount(root, data) {
 
 function wrapped(event) {
   const { key, ctrlKey, metaKey, altKey, shiftKey } = event;
-  return { key, ctrlKey, metaKey, altKey, shiftKey, preventDefault: () => event.preventDefault(), stopPropagation() {} };
+  return {
+    key,
+    ctrlKey,
+    metaKey,
+    altKey,
+    shiftKey,
+    preventDefault: () => event.preventDefault(),
+    stopPropagation() {},
+  };
 }
 
 function render({ model, el }) {
