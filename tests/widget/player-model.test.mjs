@@ -21,9 +21,15 @@ test("modules are nested groups, a fold is one of them", () => {
 
 test("a walk over open groups stops at every operation, by line at the last one of each line", () => {
   const byOp = m.walk(nodes, new Set(), "op", lines);
-  assert.deepEqual(byOp.stops.map((stop) => stop.op), Array.from({ length: 18 }, (_, op) => op));
+  assert.deepEqual(
+    byOp.stops.map((stop) => stop.op),
+    Array.from({ length: 18 }, (_, op) => op),
+  );
   const byLine = m.walk(nodes, new Set(), "line", lines);
-  assert.deepEqual(byLine.stops.map((stop) => stop.op), [1, 3, 5, 7, 9, 11, 13, 15, 17]);
+  assert.deepEqual(
+    byLine.stops.map((stop) => stop.op),
+    [1, 3, 5, 7, 9, 11, 13, 15, 17],
+  );
   assert.ok(byOp.stops.every((stop) => byOp.rows[stop.row].stop === byOp.stops.indexOf(stop)));
 });
 
@@ -31,38 +37,81 @@ test("a closed group is one stop, and holds all of its operations", () => {
   const fold = nodes[2];
   const { rows, stops } = m.walk(nodes, new Set([fold.id]), "op", lines);
   const closed = stops.filter((stop) => stop.group);
-  assert.deepEqual(closed.map(({ from, to, group }) => [from, to, group.title]), [[10, 16, "h.1: as h.0"]]);
+  assert.deepEqual(
+    closed.map(({ from, to, group }) => [from, to, group.title]),
+    [[10, 16, "h.1: as h.0"]],
+  );
   assert.equal(stops.length, 18 - 6 + 1);
   for (let op = 0; op < 18; op += 1) {
     const stop = stops[m.stopOf(stops, op)];
     assert.ok(stop.from <= op && op < stop.to, `operation ${op}`);
   }
   assert.equal(rows[closed[0].row].open, false);
-  assert.deepEqual(m.around(nodes, 12, lines).map((node) => node.title), ["h.1: as h.0", "h.1", "h.1.attn"]);
+  assert.deepEqual(
+    m.around(nodes, 12, lines).map((node) => node.title),
+    ["h.1: as h.0", "h.1", "h.1.attn"],
+  );
 });
 
 test("places among siblings are counted for screen readers", () => {
   const { rows } = m.walk(nodes, new Set(), "line", lines);
-  assert.deepEqual(rows.slice(0, 3).map(({ level, place, count }) => [level, place, count]), [[1, 1, 4], [1, 2, 4], [2, 1, 3]]);
+  assert.deepEqual(
+    rows.slice(0, 3).map(({ level, place, count }) => [level, place, count]),
+    [
+      [1, 1, 4],
+      [1, 2, 4],
+      [2, 1, 3],
+    ],
+  );
 });
 
 test("axes that hold the same elements", () => {
-  assert.deepEqual(m.align([2, 5, 21], [2, 5, 3, 7]), [[[0], [0]], [[1], [1]], [[2], [2, 3]]]);
-  assert.deepEqual(m.align([2, 1, 8], [2, 8]), [[[0], [0]], [[1, 2], [1]]]);
-  assert.deepEqual(m.align([6], [2, 3, 1]), [[[0], [0, 1]], [[], [2]]]);
-  assert.deepEqual(m.align([4, 6], [3, 8]), [[[0, 1], [0, 1]]]);
+  assert.deepEqual(m.align([2, 5, 21], [2, 5, 3, 7]), [
+    [[0], [0]],
+    [[1], [1]],
+    [[2], [2, 3]],
+  ]);
+  assert.deepEqual(m.align([2, 1, 8], [2, 8]), [
+    [[0], [0]],
+    [[1, 2], [1]],
+  ]);
+  assert.deepEqual(m.align([6], [2, 3, 1]), [
+    [[0], [0, 1]],
+    [[], [2]],
+  ]);
+  assert.deepEqual(m.align([4, 6], [3, 8]), [
+    [
+      [0, 1],
+      [0, 1],
+    ],
+  ]);
   assert.equal(m.align([4], [5]), null);
 });
 
 test("a view keeps every element where it stands, but for gaps", () => {
   const look = { kind: "regroup", in: [0], out: [1], reads: [["flat"]] };
-  for (const [a, b] of [[[2, 5, 21], [2, 5, 3, 7]], [[2, 5, 3, 7], [2, 5, 21]], [[6, 4], [6, 2, 2]]]) {
+  for (const [a, b] of [
+    [
+      [2, 5, 21],
+      [2, 5, 3, 7],
+    ],
+    [
+      [2, 5, 3, 7],
+      [2, 5, 21],
+    ],
+    [
+      [6, 4],
+      [6, 2, 2],
+    ],
+  ]) {
     const { ins, outs } = m.scene(look, [{ shape: a }, { shape: b }]);
     const spots = new Map();
     m.each(ins[0].shown, (i) => spots.set(m.ravel(i, a), m.spot(i, ins[0].shown, ins[0].dirs, ins[0].place.offsets)));
     const order = (list, way) => [...list].sort((x, y) => x[1][way] - y[1][way] || x[0] - y[0]).map(([flat]) => flat);
     const after = new Map();
-    m.each(outs[0].shown, (i) => after.set(m.ravel(i, b), m.spot(i, outs[0].shown, outs[0].dirs, outs[0].place.offsets)));
+    m.each(outs[0].shown, (i) =>
+      after.set(m.ravel(i, b), m.spot(i, outs[0].shown, outs[0].dirs, outs[0].place.offsets)),
+    );
     assert.equal(after.size, m.size(b));
     assert.deepEqual(order(after, 0), order(spots, 0));
     assert.deepEqual(order(after, 1), order(spots, 1));
@@ -89,7 +138,10 @@ test("of a large tensor few elements are drawn, and the gaps are marked", () => 
   const dirs = m.directions(shape);
   const shown = m.choose(shape, dirs, 64, 40);
   assert.ok(m.size(shown.map((list) => list.length)) <= 1600);
-  assert.deepEqual(shown.map((list) => list.at(-1)), [0, 95, 2047, 12287]);
+  assert.deepEqual(
+    shown.map((list) => list.at(-1)),
+    [0, 95, 2047, 12287],
+  );
   const { offsets } = m.place(shown, dirs, shape);
   assert.equal(m.gaps(shown[3], shape[3], offsets[3], 1).length, 1);
   assert.deepEqual(m.gaps([0, 1], 2, [0, 1], 1), []);
@@ -108,7 +160,17 @@ test("what an element is made of", () => {
 
 test("an input shows what the drawn results read, and contracted axes are cut alike", () => {
   const tensors = [{ shape: [700, 900] }, { shape: [900, 800] }, { shape: [700, 800] }];
-  const look = { kind: "contract", in: [0, 1], out: [2], reads: [[[0, "all"], ["all", 1]]] };
+  const look = {
+    kind: "contract",
+    in: [0, 1],
+    out: [2],
+    reads: [
+      [
+        [0, "all"],
+        ["all", 1],
+      ],
+    ],
+  };
   const { ins, outs } = m.scene(look, tensors);
   assert.deepEqual(ins[0].shown[0], outs[0].shown[0]);
   assert.deepEqual(ins[1].shown[1], outs[0].shown[1]);
@@ -123,17 +185,43 @@ test("a cut shows each of its parts in the whole", () => {
 });
 
 test("numbers are short", () => {
-  const pairs = [[0.4013, ".401"], [-0.25, "−.25"], [1, "1"], [0, "0"], [12.345, "12.35"], [123.4, "123"], [1e-7, "1e−7"]];
-  for (const [value, text] of [...pairs, ["-inf", "−∞"], ["nan", "NaN"], [12345, "1e+4"]]) assert.equal(m.short(value), text);
+  const pairs = [
+    [0.4013, ".401"],
+    [-0.25, "−.25"],
+    [1, "1"],
+    [0, "0"],
+    [12.345, "12.35"],
+    [123.4, "123"],
+    [1e-7, "1e−7"],
+  ];
+  for (const [value, text] of [...pairs, ["-inf", "−∞"], ["nan", "NaN"], [12345, "1e+4"]])
+    assert.equal(m.short(value), text);
 });
 
 test("search finds names, results, modules and code", () => {
-  const looks = [{ name: "view", in: [], out: [0] }, { name: "softmax", in: [], out: [1] }];
+  const looks = [
+    { name: "view", in: [], out: [0] },
+    { name: "softmax", in: [], out: [1] },
+  ];
   const trace = {
-    tensors: [{ name: "q", label: "[B, T]" }, { name: "weights", label: "[T, T]" }],
+    tensors: [
+      { name: "q", label: "[B, T]" },
+      { name: "weights", label: "[T, T]" },
+    ],
     lines: [{ source: [0, 1, "q = x.View(B, T)"] }, { source: null }],
-    ops: [{ at: 0, look: looks[0], module: "h.0", line: 0 }, { at: 1, look: looks[1], module: "h.1.attn", line: 1 }],
+    ops: [
+      { at: 0, look: looks[0], module: "h.0", line: 0 },
+      { at: 1, look: looks[1], module: "h.1.attn", line: 1 },
+    ],
   };
   const found = (text) => m.search(trace, text).map((op) => op.at);
-  assert.deepEqual(["WEIGHTS", "x.view", "attn", "h.", "[T, T]", " ", "none"].map(found), [[1], [0], [1], [0, 1], [1], [], []]);
+  assert.deepEqual(["WEIGHTS", "x.view", "attn", "h.", "[T, T]", " ", "none"].map(found), [
+    [1],
+    [0],
+    [1],
+    [0, 1],
+    [1],
+    [],
+    [],
+  ]);
 });

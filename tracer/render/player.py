@@ -254,7 +254,14 @@ def _about(info: TensorInfo) -> str:
         parts.append(say("stride {stride}", stride="·".join(map(str, info.stride))))
     if info.contiguous is False:
         parts.append(say("not contiguous"))
+    if any(info.origins):
+        parts.append(say("that is {label}", label=_whose(info)))
     return ", ".join(part for part in parts if part)
+
+
+def _whose(info: TensorInfo) -> str:
+    axes = (origin or axis for origin, axis in zip(info.origins, info.axes, strict=True))
+    return f"[{', '.join(axes)}]"
 
 
 def _flat(values: Any) -> list[float | str]:

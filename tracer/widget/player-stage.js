@@ -67,7 +67,12 @@ class Box {
     this.node = make(
       "figure",
       { class: "tp-box", "data-role": role, "data-label": tensor.label, "data-shape": tensor.shape.join(",") },
-      make("figcaption", {}, make("span", { class: "tp-label" }, ...name, ...label), make("small", {}, tensor.about)),
+      make(
+        "figcaption",
+        {},
+        make("span", { class: "tp-label" }, ...name, ...label),
+        make("small", {}, ...coloured(tensor.about, colours)),
+      ),
       this.holder,
     );
     this.edges = this.makeEdges();
@@ -136,10 +141,10 @@ class Box {
     const { values } = this.tensor;
     const { width, height } = this.place;
     const { scale } = this.stage;
-    this.cw = Math.max(1, Math.min(values ? 46 * scale : 24 * scale, (room - this.margin - 6) / width));
+    this.cw = Math.max(1, Math.min(values ? 46 * scale : 24 * scale, (room - this.margin - 8) / width));
     this.ch = Math.max(1, Math.min(values ? 26 * scale : 24 * scale, (high - this.top) / height));
-    if (values) this.cw = Math.max(this.cw, 30 * scale);
-    else this.cw = this.ch = Math.min(this.cw, this.ch);
+    this.numbers = Boolean(values) && this.cw >= 24 && this.ch >= 14; // else the elements alone; a chosen one says its number
+    if (!this.numbers) this.cw = this.ch = Math.min(this.cw, this.ch);
   }
 
   makeCells() {
@@ -305,7 +310,7 @@ export class Stage {
     const shares = { in: this.ins.length, out: this.outs.length };
     const room = (role) => {
       const weight = Math.min(0.65, Math.max(0.35, shares[role] / (shares.in + shares.out || 1)));
-      const side = beside ? (width - 130) * weight : width;
+      const side = beside ? (width - this.arrow.offsetWidth - 40) * weight : width;
       this.sides[role].parentElement.style.maxWidth = beside ? `${side}px` : "";
       const columns = Math.max(1, Math.min(shares[role], Math.floor(side / 200)));
       return (side - 15 * (columns - 1)) / columns;
@@ -449,6 +454,7 @@ export class Stage {
   // -------------------------------------------------------------- drawing
 
   draw() {
+    if (!this.node.isConnected) return; // nobody sees it, and it has no colours yet: when it comes to a page it is fitted
     this.node.dataset.moving = String(this.p < 1);
     const ink = this.ink();
     for (const box of this.boxes) this.drawBox(box, ink);
@@ -498,7 +504,7 @@ export class Stage {
       y = mix(cell.from[1], y, ease(this.p));
     } else if (moving && kind === "contract") {
       filled = this.p;
-    } else if (moving && kind !== "mask") {
+    } else if (moving && !(kind === "mask" && this.ins.length > 1)) {
       alpha = clamp((this.p * 1.3 - cell.wave) / 0.3);
     }
     if (alpha <= 0) return;
@@ -534,7 +540,7 @@ export class Stage {
       const inset = context.lineWidth / 2;
       context.strokeRect(x + inset, y + inset, Math.max(0.5, w - 2 * inset), Math.max(0.5, h - 2 * inset));
     }
-    if (cell.value !== undefined && box.cw >= 22 && alpha > 0.5)
+    if (cell.value !== undefined && box.numbers && alpha > 0.5)
       this.drawNumber(context, box, cell, x, y, w, h, ink, lit);
     context.globalAlpha = 1;
   }
