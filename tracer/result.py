@@ -15,6 +15,7 @@ from .namer import Named, name_log
 from .records import Line, Log, Op, Source, TensorInfo
 from .render import costs, html, player, serialise, table, text
 from .render.layout import Sheet, lines
+from .render.memory import Picture, Sharing, picture, sharing
 from .speech import say, say_count
 
 __all__ = ["Recorder", "Trace"]
@@ -290,6 +291,26 @@ class Trace(Sequence[Op]):
         What counts as alive is said in `tracer.costs.peak`: the least that the run needs, without gradients.
         """
         return peak(self._data.ops, self._data.returned)
+
+    @overload
+    def memory(self) -> Sharing: ...
+    @overload
+    def memory(self, op: int | Op) -> Picture: ...
+    def memory(self, op: int | Op | None = None) -> Picture | Sharing:
+        """Return what memory did in one operation, or which tensors of the run share one memory.
+
+        `t.memory(8)`, or `t.memory(op)` with an operation of this trace, is a picture: the storage's cells in order,
+        the tensor before and after, strides, and why a copy was made; its `svg` is the SVG text. `t.memory()` is a
+        table of memories that several tensors share. Both print as text and show themselves in a notebook.
+
+        Raises:
+            IndexError: there is no operation at this place.
+        """
+        ops = self._data.ops
+        if op is None:
+            return sharing(ops)
+        one = ops[op] if isinstance(op, int) else op
+        return picture(one, [later for later in ops if later.index > one.index])
 
     # ------------------------------------------------------------ by hand
 

@@ -7,12 +7,13 @@ each family of operations, registered by its decorator; one that nobody describe
 from collections.abc import Callable, Sequence
 from math import prod
 
+from ..calls import READS
 from ..records import Op, TensorInfo
 from ..speech import N_, say, say_count
 from .layout import memory_word
-from .memory import memory_sentence
 from .motion import Asked, einsum_letters, index_of, motion, order_of, reduced
-from .words import axis, each, listed, number, others, shape, size_groups, times, who
+from .storage import memory_sentence
+from .words import axis, each, groups_of, listed, number, others, shape, times, who
 
 __all__ = ["explain", "memory_sentence"]
 
@@ -35,6 +36,8 @@ def _by_shapes(op: Op) -> str:
     """What can be said of any operation."""
     ins, outs = (", ".join(map(shape, infos)) for infos in (op.inputs, op.outputs))
     if not op.outputs:
+        if op.name in READS:
+            return say("hands what {ins} holds over to Python", ins=ins)
         return say("reads {ins} and gives no tensor", ins=ins) if ins else say("gives no tensor")
     return say("makes {outs} from {ins}", outs=outs, ins=ins) if ins else say("makes {outs}", outs=outs)
 
@@ -117,34 +120,6 @@ def _as(old: TensorInfo, new: TensorInfo) -> str:
     return say("reads {old} as {new}", old=shape(old), new=shape(new))
 
 
-def groups_of(old: TensorInfo, new: TensorInfo) -> list[tuple[list[int], list[int]]]:
-    """Return which old axes become which new ones, in order: the smallest groups whose products agree.
-
-    An axis of size 1 is in no group, unless its name and its neighbours' tell that it was split off or joined.
-    """
-    if prod(old.shape) != prod(new.shape) or prod(old.shape) <= 0:
-        return [(list(range(len(old.shape))), list(range(len(new.shape))))]
-    groups = size_groups(old.shape, new.shape)
-    for info, side, other in ((old, 0, new), (new, 1, old)):
-        for i, n in enumerate(info.shape):
-            if n == 1 and info.axes[i] not in ("1", "?") and info.axes[i] not in other.axes:
-                near = [g for g in groups if _renamed(g, old, new) and _beside(i, g[side], info)]
-                if near:
-                    near[0][side].append(i)
-                    near[0][side].sort()
-    return groups
-
-
-def _renamed(group: tuple[list[int], list[int]], old: TensorInfo, new: TensorInfo) -> bool:
-    return [old.axes[i] for i in group[0]] != [new.axes[j] for j in group[1]]
-
-
-def _beside(i: int, group: list[int], info: TensorInfo) -> bool:
-    """Tell whether nothing but axes of size 1 stands between an axis and a group."""
-    between = range(i + 1, min(group)) if i < min(group) else range(max(group) + 1, i)
-    return all(info.shape[k] == 1 for k in between)
-
-
 @words("transpose", "swapaxes", "swapdims", "permute", "movedim", "moveaxis", "t", "T", "mT", "H", "mH", "adjoint")
 def _transpose(a: Asked) -> str:
     x, moved = a.op.inputs[0], [i for i, j in enumerate(order_of(a)) if i != j]
@@ -219,12 +194,15 @@ def _einops(a: Asked) -> str | None:
 
 @words("cat", "concat", "concatenate", "hstack", "vstack", "row_stack", "dstack", "column_stack")
 def _cat(a: Asked) -> str | None:
-    axes, out = motion(a.op).axes, a.op.outputs[0]
-    if not axes or any(len(s) != len(out.shape) for s in a.shapes):
-        return None
-    d = axes[0]
-    parts = " + ".join(axis(info, d) for info in a.op.inputs)
-    return say("puts {n} tensors end to end: {parts} is {whole}", n=len(a.shapes), parts=parts, whole=axis(out, d))
+    out = a.op.outputs[0]
+    parts = [info for info in a.op.inputs if len(info.shape) == len(out.shape)]
+    if not parts or any(prod(info.shape) for info in a.op.inputs if info not in parts):
+        return None  # vectors that become rows or columns first
+    if len(parts) == 1:
+        return say("keeps {x}, with nothing to put to it", x=shape(parts[0]))
+    (d,) = motion(a.op).axes
+    text = "puts {n} tensors end to end: {parts} is {whole}"
+    return say(text, n=len(parts), parts=" + ".join(axis(info, d) for info in parts), whole=axis(out, d))
 
 
 @words("stack")
@@ -252,7 +230,7 @@ def _split(a: Asked) -> str:
 def _unbind(a: Asked) -> str:
     (d,) = motion(a.op).axes
     return say(
-        "takes {axis} apart: {n} of {out}",
+        "takes {axis} apart into {n} tensors, {out}",
         axis=axis(a.op.inputs[0], d),
         n=len(a.op.outputs),
         out=shape(a.op.outputs[0]),
@@ -326,11 +304,20 @@ def _part(kind: str, start: int, step: int, x: TensorInfo, d: int) -> str:
 
 
 @words("pad", "constant_pad_nd")
-def _pad(a: Asked) -> str:
-    x, out = a.op.inputs[0], a.op.outputs[0]
-    return say(
-        "adds entries at the ends (cuts, where the number is negative): {x} becomes {out}", x=shape(x), out=shape(out)
-    )
+def _pad(a: Asked) -> str | None:
+    x, axes = a.op.inputs[0], motion(a.op).axes
+    pads, rank = a.numbers(0, "pad"), len(x.shape)
+    pads = pads[0] if pads and isinstance(pads[0], tuple) else pads
+    said = [
+        say(
+            "{before} before and {after} after {axis}",
+            before=pads[2 * (rank - 1 - d)], after=pads[2 * (rank - 1 - d) + 1], axis=axis(x, d),
+        )
+        for d in axes
+    ]  # fmt: skip
+    if any(n < 0 for n in pads):
+        return None
+    return say("adds entries, {parts}", parts=", ".join(said)) if said else say("adds nothing to {x}", x=shape(x))
 
 
 # ---------------------------------------------------------------- products
@@ -340,13 +327,14 @@ def _pad(a: Asked) -> str:
 def _product(a: Asked) -> str | None:
     left, out = a.op.inputs[0], a.op.outputs[0]
     moved = motion(a.op)
-    gone = [axis(left, i) for i in moved.axes]
     if a.name == "einsum":
         return _einsum(a)
-    if len(a.op.inputs) > 1 and moved.reads[1] is not None and moved.reads[1][0] == "axes":
-        theirs = [axis(a.op.inputs[1], i) for i, e in enumerate(moved.reads[1][1]) if e == "all"]
-        if len(gone) == len(theirs) == 1 and gone != theirs and "=" in gone[0] and "=" in theirs[0]:
-            gone = [say("{x} against {y}", x=gone[0], y=theirs[0])]
+    gone = [axis(left, i) for i in moved.axes]
+    if len(gone) == 1 and moved.reads[1] is not None and moved.reads[1][0] == "axes":
+        right = a.op.inputs[1]
+        (theirs,) = (i for i, e in enumerate(moved.reads[1][1]) if e == "all")
+        if "?" not in (names := {left.axes[moved.axes[0]], right.axes[theirs]}) and len(names) > 1:
+            gone = [say("{x} against {y}", x=gone[0], y=axis(right, theirs))]
     return _sums(gone, out)
 
 
@@ -422,9 +410,9 @@ def _conv(a: Asked) -> str:
     x, weight, out = a.op.inputs[0], a.op.inputs[1], a.op.outputs[0]
     spatial = len(weight.shape) - 2
     c = len(x.shape) - spatial - 1
-    text = (
-        "slides a window of {window} positions along {places}: each of {new} is a weighted sum of it over {n} of {old}"
-    )
+    text = N_("slides a window of {window} along {places}: each of {new} is a weighted sum of it over {old}")
+    if weight.shape[1] != x.shape[c]:
+        text = N_("slides a window of {window} along {places}: each of {new} is a weighted sum of it over {n} of {old}")
     return say(
         text, window=" x ".join(map(str, weight.shape[2:])), places=times(x, range(c + 1, len(x.shape))),
         new=axis(out, c), n=weight.shape[1], old=axis(x, c),
@@ -434,14 +422,13 @@ def _conv(a: Asked) -> str:
 @words("scaled_dot_product_attention")
 def _sdpa(a: Asked) -> str:
     q, k, out = a.op.inputs[0], a.op.inputs[1], a.op.outputs[0]
-    text = N_("each of {T} queries weighs {S} keys by products over {D}, softmax over the keys, and mixes their values")
-    if a.named.get("is_causal") is True or a.arg(1, default=False) is True or True in a.plain[:3]:
-        text = N_(
-            "each of {T} queries weighs the keys up to its own place, of {S}, by products over {D}, softmax over the "
-            "keys, and mixes their values"
-        )
-    lead = range(len(out.shape) - 2)
-    return say(text, T=axis(q, -2), S=axis(k, -2), D=axis(q, -1)) + each(out, lead)
+    text = "each of {T} queries weighs {S} keys by a softmax over products along {D}, and mixes their values{each}"
+    said = [say(text, T=axis(q, -2), S=axis(k, -2), D=axis(q, -1), each=each(out, range(len(out.shape) - 2)))]
+    if a.named.get("is_causal") is True or any(x is True for x in a.plain[:3]):
+        said.append(say("no query looks past its own place"))
+    if len(a.op.inputs) > 3:
+        said.append(say("the mask {mask} has its say", mask=shape(a.op.inputs[3])))
+    return ", ".join(said)
 
 
 @words("multi_head_attention_forward")
@@ -451,8 +438,8 @@ def _mha(a: Asked) -> str | None:
     if type(heads) is not int:
         return None
     text = (
-        "maps {C} to queries, keys and values in {heads} heads, each of {T} positions attends to {S}, and one map joins "
-        "the heads"
+        "maps {C} to queries, keys and values in {heads} heads, each of {T} positions attends to {S}, and one map "
+        "joins the heads"
     )
     return say(text, C=axis(q, -1), heads=heads, T=axis(q, 0), S=axis(k, 0))
 
@@ -487,6 +474,7 @@ _PAIRS = {
     "rdiv": N_("divides {y} by {x} entry by entry"),
     "floor_divide": N_("divides {x} by {y} entry by entry and rounds down"),
     "remainder": N_("takes what is left when {x} is divided by {y}, entry by entry"),
+    "pow": N_("computes a power entry by entry, from {x} and {y}"),
     "maximum": N_("keeps the larger one of {x} and {y}, entry by entry"),
     "minimum": N_("keeps the smaller one of {x} and {y}, entry by entry"),
     "eq": N_("asks of each entry whether {x} equals {y}"),
@@ -533,13 +521,32 @@ def _wider(x: TensorInfo, out: TensorInfo) -> list[int]:
     return [i for i in range(len(out.shape)) if out.shape[i] != 1 and (i < ahead or x.shape[i - ahead] == 1)]
 
 
+@words("clamp", "clip", "clamp_min", "clamp_max", "hardtanh")
+def _clamp(a: Asked) -> str | None:
+    if len(a.op.inputs) > 1:
+        return None
+    low = a.arg(0, "min", "min_val") if a.name != "clamp_max" else None
+    high = a.arg(1, "max", "max_val") if a.name != "clamp_max" else a.arg(0, "max")
+    x = who(a.op, 0)
+    if low is None:
+        return say("brings each entry of {x} down to {high} at most", x=x, high=number(high))
+    if high is None:
+        return say("brings each entry of {x} up to {low} at least", x=x, low=number(low))
+    return say("brings each entry of {x} between {low} and {high}", x=x, low=number(low), high=number(high))
+
+
 @words("where")
 def _where(a: Asked) -> str | None:
     if len(a.op.inputs) + len(a.plain) != 3:
         return None
     mask, out = a.op.inputs[0], a.op.outputs[0]
+    if "bool" not in mask.dtype:
+        return None
+    if len(a.op.inputs) == 3:
+        text = "takes from {x} where {mask} is True, and from {y} where it is False: {out}"
+        return say(text, x=who(a.op, 1), y=who(a.op, 2), mask=who(a.op, 0), out=shape(out))
     text = "takes each of {out} from one of two where {mask} is True, and from the other where it is False"
-    return say(text, mask=who(a.op, 0), out=shape(out)) if "bool" in mask.dtype else None
+    return say(text, mask=who(a.op, 0), out=shape(out))
 
 
 @words("masked_fill")
@@ -573,9 +580,9 @@ def _dropout(a: Asked) -> str | None:
         return (
             say("leaves {x} as it is: dropout acts in training alone", x=x)
             if training is False
-            else say("leaves {x} as it is: nothing is dropped at p=0", x=x)
+            else say("leaves {x} as it is: it drops with probability 0", x=x)
         )
-    if a.name != "dropout":
+    if a.name != "dropout" or p == 1:
         return None
     return say(
         "sets each entry of {x} to 0 with probability {p}, and divides the rest by {q}",
@@ -652,8 +659,11 @@ def _layer_norm(a: Asked) -> str:
         "rms_norm": N_("divides the numbers along {axes} by their root mean square{each}"),
     }[a.name]
     said = say(text, axes=times(out, dims), each=each(out, others(out, dims)))
-    learned = {2: N_("then times a weight"), 3: N_("then times a weight plus a bias")}.get(len(a.op.inputs))
-    return f"{said}, {say(learned)}" if learned else said
+    if len(a.op.inputs) == 3:
+        return f"{said}, {say('then times a weight, plus a bias')}"
+    if len(a.op.inputs) == 2 and a.name == "rms_norm":
+        return f"{said}, {say('then times a weight')}"
+    return f"{said}, {say('then times a weight, or plus a bias')}" if len(a.op.inputs) == 2 else said
 
 
 @words("batch_norm", "group_norm", "instance_norm")
@@ -771,14 +781,18 @@ def _cross_entropy(a: Asked) -> str | None:
         text = N_("takes minus the number that stands at the right one of {V}{each}")
     elif len(target.shape) == len(logits.shape):
         text = N_("compares a softmax over {V} with the weights that are wanted{each}")
+    if a.named.get("label_smoothing") or any(type(x) is float and x for x in a.plain):
+        text = N_("compares a softmax over {V} with smoothed targets{each}")
     return say(text, V=axis(logits, classes), each=rows) + _gathered(a, out)
 
 
 def _gathered(a: Asked, out: TensorInfo) -> str:
     """Say what becomes of the losses of all entries."""
-    how = a.named.get("reduction", next((x for x in a.plain if x in ("mean", "sum", "none")), "mean"))
+    how = a.named.get("reduction", next((x for x in a.plain if x in ("mean", "sum", "none", "batchmean")), "mean"))
     if out.shape or how == "none":
         return ""
+    if how == "batchmean":
+        return ", " + say("added up, divided by the number of examples")
     return ", " + (say("added up to one number") if how == "sum" else say("averaged to one number"))
 
 
@@ -865,3 +879,42 @@ def _made(a: Asked) -> str:
         else _MADE[name]
     )
     return say(text, out=shape(a.op.outputs[0]))
+
+
+@words("masked_select", "nonzero", "argwhere")
+def _counted(a: Asked) -> str:
+    text = N_("lists the places of what is not 0 in {x}: {out}; how many they are, the numbers tell")
+    if a.name == "masked_select":
+        text = N_("takes the entries of {x} that the mask allows: {out}; how many they are, the mask tells")
+    return say(text, x=shape(a.op.inputs[0]), out=shape(a.op.outputs[0]))
+
+
+@words("multinomial")
+def _multinomial(a: Asked) -> str:
+    x, out = a.op.inputs[0], a.op.outputs[0]
+    rest = each(x, range(len(x.shape) - 1))
+    return say("draws {n} of the places along {axis}, by weight{each}", n=out.shape[-1], axis=axis(x, -1), each=rest)
+
+
+@words("glu")
+def _glu(a: Asked) -> str:
+    x, out = a.op.inputs[0], a.op.outputs[0]
+    d = a.dim(0, len(x.shape), -1)
+    text = "multiplies the first half of {whole} by the sigmoid of the second: {half}"
+    return say(text, whole=axis(x, d), half=axis(out, d))
+
+
+@words("max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d")
+def _pool(a: Asked) -> str:
+    text = N_("keeps the largest number of each window: {x} becomes {out}")
+    if a.name.startswith("avg"):
+        text = N_("takes the mean of each window: {x} becomes {out}")
+    return say(text, x=shape(a.op.inputs[0]), out=shape(a.op.outputs[0]))
+
+
+@words("cdist")
+def _cdist(a: Asked) -> str:
+    x, y = a.op.inputs[:2]
+    return say(
+        "takes the distance of each of {x} from each of {y} along {D}", x=axis(x, -2), y=axis(y, -2), D=axis(x, -1)
+    )
