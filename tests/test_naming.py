@@ -57,6 +57,8 @@ def test_sizes_that_follow() -> None:
         ("1", 1),
         ("?", None),
         ("H/G", 2),
+        ("(T+1 H)", 36),
+        ("(2 T)", 10),
     ],
 )
 def test_size_of(term: str, expected: int | None) -> None:

@@ -764,7 +764,7 @@ def complete_sizes(sizes: Mapping[str, int]) -> dict[str, int]:
 
 # ---------------------------------------------------------------- the text form of axes
 
-_TOKEN = re.compile(r"\s*(?:(\()|(\))|(\d+)|([A-Za-z_][A-Za-z_0-9]*)|([+/?]))")
+_TOKEN = re.compile(r"\s*(?:(\()|(\))|(\d+\s*)|([A-Za-z_][A-Za-z_0-9]*)|([+/?]))")
 
 
 @cache
@@ -824,7 +824,7 @@ def _parse_term(word: str) -> tuple[object, ...]:
         match = _TOKEN.match(word, at)
         if match is None or match.end() == at:
             raise AxesError(f'"{word}" is not an axis name; write T, 3C, D/2, (H D), S+T, 1 or ?.')
-        tokens.append(match.group().strip())
+        tokens.append(match.group().lstrip())
         at = match.end()
     tree, rest = _read_sum(tokens, word)
     if rest:
@@ -842,12 +842,14 @@ def _read_sum(tokens: list[str], word: str) -> tuple[tuple[object, ...], list[st
 
 
 def _read_scaled(tokens: list[str], word: str) -> tuple[tuple[object, ...], list[str]]:
-    num = 1
+    num, alone = 1, False
     tree: tuple[object, ...] | None = None
-    if tokens and tokens[0].isdigit():
-        num, tokens = int(tokens[0]), tokens[1:]
+    if tokens and tokens[0].strip().isdigit():
+        num, alone, tokens = int(tokens[0]), tokens[0].endswith(" "), tokens[1:]
         tree = ("num", num)
-    if tokens and tokens[0] == "(":
+    if alone:  # (T+1 S) is T+1 times S, and (2 T) a 2 beside T: only 2T is twice T
+        pass
+    elif tokens and tokens[0] == "(":
         inner, tokens = [], tokens[1:]
         while tokens and tokens[0] != ")":
             part, tokens = _read_sum(tokens, word)
@@ -862,7 +864,7 @@ def _read_scaled(tokens: list[str], word: str) -> tuple[tuple[object, ...], list
     if tree is None:
         raise AxesError(f'"{word}" is not an axis name; write T, 3C, D/2, (H D), S+T, 1 or ?.')
     if tokens and tokens[0] == "/":
-        if len(tokens) < 2 or not (tokens[1].isdigit() and int(tokens[1])):
+        if len(tokens) < 2 or not (tokens[1].strip().isdigit() and int(tokens[1])):
             if len(tokens) > 1 and tree[0] == "sym" and re.match(r"[A-Za-z_]", tokens[1]):
                 return ("sym", f"{tree[1]}/{tokens[1]}"), tokens[2:]  # H/G: query heads per key head
             raise AxesError(f'"{word}": a part is written D/2, with a whole number.')

@@ -356,14 +356,11 @@ class Recorder(TorchFunctionMode):
         """Write down the parameters and buffers of a module before any code of it runs."""
         members, root = module.__dict__, self.root  # a module's attributes cost far more
         said = self.earlier or (root is not None and root.declaring)
-        known, first, sources = self.known, self.ledger.first, self.log.sources
         for kind, held in (("parameter", members.get("_parameters")), ("buffer", members.get("_buffers"))):
-            for name, t in held.items() if held else ():  # those of a scripted module are in C++
-                if type(t) in PLAIN and id(t) not in known:  # all others are met when they are used
-                    fact = first(t)
-                    sources[fact] = kind, dot + name
-                    if said:
-                        self._introduce(t, fact, sources[fact])
+            if held:  # those of a scripted module are in C++
+                met = self.ledger.meet(held, kind, dot, self.log.sources)
+                for t, fact in met if said else ():
+                    self._introduce(t, fact, self.log.sources[fact])
 
     def _find_root(self, module: nn.Module) -> bool:
         """Make `root` the outermost module that `module` belongs to; tell whether it was not seen before."""

@@ -10,7 +10,7 @@ matched one by one; units of size 1, which no size can place, go where the code'
 import ast
 import re
 from functools import cache
-from itertools import chain
+from itertools import chain, pairwise
 from itertools import product as every
 from math import prod
 
@@ -48,13 +48,16 @@ def regroup(step: Step, old: Axes, new: tuple[int, ...], written: Written, *, co
     for j in [j for j, n in enumerate(new) if n == 1 and _divides(written[j] or "")]:  # the other part is hidden
         for k in {j, max((k for k in big if k < j), default=j), min((k for k in big if k > j), default=j)}:
             groups[k] = [((k, 0), _opened(step.space, groups.get(k, []), new[k]))]
+    some = [j for j, text in enumerate(written) if text != "1"]
     left = any(n == 1 and j not in groups and written[j] != "1" for j, n in enumerate(new))
     for j in big:
         if left and written[j] == "-1" and len({bool(t.atoms) for _, t in groups[j]}) == 2:
             groups[j] = [(groups[j][0][0], _opened(step.space, groups[j], new[j]))]  # 2T is twice T, in either order
-        beside = [k for k in (j - 1, j + 1) if k in groups and (written[k] == "-1" or _divides(written[k] or ""))]
-        if beside and (written[j] or "").isdigit() and _is_width(step, old, groups[j]):
-            for k in (j, *beside):  # `view(-1, 2)` of [T, D] at D = 2: the 2 is not D
+        near = (max((k for k in some if k < j), default=-1), min((k for k in some if k > j), default=-1))
+        beside = [k for k in near if k in groups and (written[k] == "-1" or _divides(written[k] or ""))]
+        named = written[j] == "2" and any(t.atoms for _, t in groups[j])  # `view(-1, 2)` of [T, D] at D = 2: no D
+        if beside and (named or ((written[j] or "").isdigit() and _is_width(step, old, groups[j]))):
+            for k in (j, *beside):
                 groups[k] = [(groups[k][0][0], _opened(step.space, groups[k], new[k]))]
     for i in hiding:
         _hide(step, i, groups, new, written)
@@ -123,18 +126,22 @@ def _unclear(
     """Return what may be otherwise: a size written as a product, a part or -1, beside units of 1 that it may hold."""
     some = [j for j, text in enumerate(written) if text != "1"]
     exact = {j: _counts(space, written[j] or "", groups.get(j, [])) for j in some}
+    holding = {j for j in some if any(place[0] in hiding for place, _ in groups.get(j, []))}
     found: set[int] = set()
     for before, j, after in zip([-1, *some], some, [*some[1:], -1], strict=False):
         text = written[j] or ""
         if text != "-1" and not set("*/+") & set(text):
             continue
         beside = [k for k in (before, after) if k >= 0]
-        hidden = [k for k in (j, *beside) if any(place[0] in hiding for place, _ in groups.get(k, []))]
+        hidden = [k for k in (j, *beside) if k in holding]
         ones = [k for k in (j, *beside) if any(t.size == 1 for _, t in groups.get(k, []))]
         empty = [k for k in (j, *beside) if new[k] == 1 and k not in groups]
         clear = exact[j] if text != "-1" else all(exact[k] for k in beside)
         if (hidden and hidden != [j]) or empty or (ones and not clear):
             found |= {j, *hidden, *ones, *empty}
+    for near, j in chain(pairwise(some), pairwise(some[::-1])):
+        if near in found and new[near] == 1 and j in holding:
+            found.add(j)  # that 1 may be the one which it holds
     return found & groups.keys()
 
 
@@ -331,13 +338,16 @@ def _crossed(step: Step, terms: list[tuple[int, Term]], units: list[Unit], new: 
     if len(terms) > 1 or len(terms[0][1].atoms) > 1:
 
         def text() -> str:
-            names = ", ".join(_shown(step.space, t) for _, t in terms)
+            repair = say("split the last axis first, then transpose")
+            if len(new) < len(terms):
+                repair = say("transpose first, so that the axes to be joined stand side by side")
             return say(
                 "{step} cuts across axes: [{names}] is read as [{sizes}], so the new axes mix entries of different old "
-                "ones; split the last axis first, then transpose",
+                "ones; {repair}",
                 step=step.name,
-                names=names,
+                names=", ".join(_shown(step.space, t) for _, t in terms),
                 sizes=", ".join(map(str, new)),
+                repair=repair,
             )
 
         step.warn(text)
@@ -407,7 +417,7 @@ def _place_ones(
     """
     big = sorted(groups)
     while ones:
-        last = max((j for j in big if groups[j][0][0] < ones[0][0]), default=-1)
+        last = max((j for j in big if groups[j][0][0] <= ones[0][0]), default=-1)
         following = min((j for j in big if j > last), default=len(new))
         run = [u for u in ones if following == len(new) or u[0] < groups[following][0][0]]
         ones = ones[len(run) :]
