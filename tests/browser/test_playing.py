@@ -1,6 +1,7 @@
 """The player in the saved file and in JupyterLab: at every step, by keyboard alone, it agrees with the trace."""
 
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import torch
 from handmade import Maker
 
 import tracer
+from tests.browser.conftest import ARTEFACTS, Lab
 from tracer.models import GPT, GPTConfig
 from tracer.render import player as packed
 from tracer.render.layout import Sheet
@@ -314,8 +316,9 @@ def test_each_kind_moves_and_ends_where_it_stands_without_motion(page, animated,
     assert begin != end
     player.screenshot(path=artefacts / f"player-{name}.png")
     page.emulate_media(reduced_motion="reduce")
-    page.keyboard.press("ArrowLeft")
-    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Home")
+    for _ in range(at):
+        page.keyboard.press("ArrowRight")
     assert stage.get_attribute("data-moving") == "false"
     assert picture(player) == end
 
@@ -475,3 +478,50 @@ def test_in_jupyterlab_it_steps_through_the_whole_gpt_and_no_key_gets_away(lab_a
     assert page.locator(".jp-Dialog").count() == 0
     assert serious(page, ".tracer-player") == []
     assert page.locator(".shape-tracer").count() == 1 and not page.locator(".shape-tracer").is_visible()
+
+
+# ------------------------------------------------------------------ Voilà
+
+
+class Voila(Lab):
+    """Voilà in the place of JupyterLab."""
+
+    def _command(self):
+        port = self.address.rpartition(":")[2]
+        folder = str(self.folder)
+        return [sys.executable, "-m", "voila", folder, "--no-browser", f"--port={port}", "--Voila.ip=127.0.0.1"]
+
+    def ask(self, path, method="GET"):
+        """Voilà has no interface to ask: its page answers as soon as it is up."""
+        return method == "GET" and super().ask("/")
+
+    def stop(self):
+        self._server.terminate()
+        super().stop()
+
+
+@pytest.fixture
+def voila(tmp_path):
+    """A running Voilà on the folder of notebooks."""
+    pytest.importorskip("voila", reason="Voilà is in the extra 'teacher'")
+    ARTEFACTS.mkdir(exist_ok=True)
+    started = Voila(DATA, tmp_path)
+    try:
+        started.wait()
+        yield started
+    finally:
+        started.stop()
+
+
+def test_in_voila_it_steps_through_the_whole_gpt(voila, watched, trace):
+    """Voilà's own page asks a CDN for style sheets of icons, in vain here; the player asks for nothing."""
+    page, watch = watched
+    page.goto(f"{voila.address}/voila/render/player.ipynb")
+    player = page.locator(".tracer-player")
+    player.locator(".tp-where", has_text="/").wait_for()
+    player.get_by_role("button", name="Unfold all").press("Enter")
+    step_through(page, player, trace)
+    voila.screenshot(page, "player-voila", ".tracer-player")
+    assert serious(page, ".tracer-player") == []
+    assert not [url for url in watch.away if not url.endswith(".min.css")]
+    assert not [error for error in watch.errors if "tracer" in error or "player" in error]
