@@ -464,7 +464,7 @@ def test_attention_as_html(golden: Callable[[str, str], None]) -> None:
 
 
 def test_a_page_is_one_document() -> None:
-    page = html.page(sheet(gpt(1)))
+    page = html.whole_page("a trace", html.fragment(sheet(gpt(1))))
     assert page.startswith("<!doctype html>\n<html lang=")
     assert Reader(page.removeprefix("<!doctype html>\n")).tags[0][0] == "html"
 

@@ -10,9 +10,10 @@ from typing import Any, ClassVar, Protocol, overload
 from .costs import By, Peak, outermost, peak
 from .diff import Diff
 from .errors import TracerError
+from .listings import Listing, listings
 from .namer import Named, name_log
-from .records import Line, Log, Op, TensorInfo
-from .render import costs, html, plan, serialise, svg, table, text
+from .records import Line, Log, Op, Source, TensorInfo
+from .render import costs, html, plan, player, serialise, svg, table, text
 from .render.flow import flow_of
 from .render.layout import Sheet, header_sizes, lines
 from .render.memory import Picture, Sharing, picture, sharing
@@ -333,8 +334,24 @@ class Trace(Sequence[Op]):
         return self._asked or text.to_text(self._data, fold)
 
     def to_html(self, fold: bool = True) -> str:
-        """Return the trace as one offline HTML page; `fold` shows repeated blocks once and keeps them in reach."""
-        return html.page(self._data, fold)
+        """Return the trace as one offline HTML page: the player (`t.play()`), and under it the trace as a table.
+
+        `fold` shows repeated blocks once and keeps them in reach. Without scripts the table is what shows.
+        """
+        return player.page(self._data, self._code(), fold)
+
+    def play(self, fold: bool = True) -> Any:
+        """Return the player: a widget that steps through the trace by operation or by line, with the code beside it.
+
+        `fold` starts with repeated blocks folded away. Where no widget can live, a notebook shows the table instead.
+        """
+        data = player.pack(self._data, self._code(), fold)
+        return Trace._later("player").Player(data, html.fragment(self._data, fold))
+
+    def _code(self) -> dict[Source, Listing]:
+        """Return the text around the lines that ran, as far as the files still have it."""
+        data = self._data
+        return listings((*data.ops, data.failed) if data.failed else data.ops)
 
     def to_svg(self, module: str = "", *, depth: int | None = None, width: float = 760.0) -> svg.Svg:
         """Return the run as a flow figure, one SVG: boxes for modules, named shapes on the lines between them.

@@ -86,9 +86,9 @@ def browser():
 
 
 def is_local(url: str) -> bool:
-    """Say whether an address stays on this machine (`data:` and `blob:` do)."""
+    """Say whether an address stays on this machine (`data:`, `blob:` and `file:` do)."""
     parts = urlsplit(url)
-    return parts.scheme in {"data", "blob", "about"} or parts.hostname in HERE
+    return parts.scheme in {"data", "blob", "about", "file"} or parts.hostname in HERE
 
 
 class Watch:

@@ -15,7 +15,8 @@ WARNING = "model.py:21: view cuts across axes: [B, T, C] -> [B, H, T, D] (in tra
 # of the screen alone.)
 COLLISIONS = """() => {
   const hidden = e => e.closest('thead') && getComputedStyle(e.closest('thead')).clipPath !== 'none';
-  const boxes = [...document.querySelectorAll('.st-x, .st-op, .st-at, code, th[scope=col], .st-head span, dt, dd, li')]
+  const words = ':is(.st-x, .st-op, .st-at, code, th[scope=col], .st-head span, dt, dd, li)';
+  const boxes = [...document.querySelectorAll(`.shape-tracer ${words}`)]
     .filter(e => e.checkVisibility() && !hidden(e)).map(e => [e, e.getBoundingClientRect()]);
   const bad = boxes.filter(([, r]) => r.left < -1 || r.right > innerWidth + 1).map(([e]) => `outside: ${e.innerText}`);
   boxes.forEach(([e, a], i) => boxes.slice(i + 1, i + 40).forEach(([f, b]) => {
@@ -57,6 +58,12 @@ def pages(trace):
     return {"trace": trace.to_html(), "table": f"<!doctype html><body>{table}"}
 
 
+def open_table(page):
+    """Open the table under the player, and wait until the player has come to life."""
+    page.locator(".tp-where").wait_for()
+    page.locator("#tracer-table > summary").click()
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("size", [(360, 780), (1280, 800), (1920, 1080)], ids=str)
 @pytest.mark.parametrize("name", ["trace", "table"])
@@ -64,6 +71,8 @@ def test_a_page_fits(page, trace, name, size, theme, artefacts):
     page.set_viewport_size({"width": size[0], "height": size[1]})
     page.emulate_media(color_scheme=theme)
     page.set_content(pages(trace)[name])
+    if name == "trace":
+        open_table(page)
     page.screenshot(path=artefacts / f"{name}-{size[0]}-{theme}.png", full_page=True)
     assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
     assert page.evaluate(COLLISIONS) == []
@@ -121,6 +130,7 @@ def test_a_change_is_told_by_words_in_one_piece(page, differences, width):
 
 def test_repeated_blocks_open_by_keyboard(page, trace):
     page.set_content(trace.to_html())
+    open_table(page)
     rows = page.locator("table", has_text="transformer.h.2.attn")
     assert not rows.first.is_visible()
     page.keyboard.press("Tab")

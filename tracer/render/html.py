@@ -3,6 +3,7 @@
 Tables by line of code; the axes keep their names, the colour only helps. Every text goes through `esc`.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from itertools import groupby
@@ -29,7 +30,7 @@ from .layout import (
     told_apart,
 )
 
-__all__ = ["chain_html", "esc", "fragment", "label_html", "page", "small", "style", "whole_page"]
+__all__ = ["chain_html", "esc", "fragment", "label_html", "small", "style", "whole_page"]
 
 _CSS = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
 
@@ -37,11 +38,6 @@ _CSS = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
 def esc(text: object) -> str:
     """Return any text safe for HTML, between tags and in quoted attributes."""
     return escape(plain(str(text)), quote=True)
-
-
-def page(sheet: Sheet, folded: bool = True) -> str:
-    """Return one whole offline page."""
-    return whole_page(say("Shape trace"), fragment(sheet, folded))
 
 
 def whole_page(title: str, body: str) -> str:
@@ -54,12 +50,12 @@ def whole_page(title: str, body: str) -> str:
     )
 
 
-def fragment(sheet: Sheet, folded: bool = True) -> str:
-    """Return the piece that a notebook shows."""
+def fragment(sheet: Sheet, folded: bool = True, lean: bool = False) -> str:
+    """Return the piece that a notebook shows; `lean` leaves the hints on tensors out of blocks shown once already."""
     found = lines(sheet.ops)
     items = fold(found) if folded else found
     axes = {a for op in sheet.ops for info in op.inputs + op.outputs for a in info.axes} | set(header_sizes(sheet))
-    parts = [style(axes), _head(sheet), _warnings(sheet), _items(items), _stopped(sheet), _legend(sheet)]
+    parts = [style(axes), _head(sheet), _warnings(sheet), _items(items, lean), _stopped(sheet), _legend(sheet)]
     return f'<div class="shape-tracer">{"".join(parts)}</div>'
 
 
@@ -122,7 +118,7 @@ def _warnings(sheet: Sheet) -> str:
     return f'<div class="st-box" role="note"><b>{title}</b><ul>{rows}</ul></div>'
 
 
-def _items(items: Iterable[Line | Repeat]) -> str:
+def _items(items: Iterable[Line | Repeat], lean: bool) -> str:
     """Runs of lines become tables; repeated blocks are folded away under a sentence."""
     parts: list[str] = []
     run: list[Line] = []
@@ -130,13 +126,15 @@ def _items(items: Iterable[Line | Repeat]) -> str:
         if isinstance(item, Line):
             run.append(item)
             continue
-        parts += [_table(run), _items(item.first), _repeat(item)]
+        parts += [_table(run), _items(item.first, lean), _repeat(item, lean)]
         run = []
     return "".join(parts) + _table(run)
 
 
-def _repeat(repeat: Repeat) -> str:
+def _repeat(repeat: Repeat, lean: bool) -> str:
     others = "".join(_table(body) for _, body in repeat.others)
+    if lean:
+        others = re.sub(r' title="[^"]*"', "", others)  # no quote stands in it: it went through `esc`
     return f"<details><summary>{esc(repeat.note)}</summary>{others}</details>"
 
 

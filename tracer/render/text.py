@@ -20,7 +20,7 @@ from .layout import (
     told_apart,
 )
 
-__all__ = ["chain_text", "head_text", "summary", "to_text"]
+__all__ = ["chain_text", "head_text", "step_text", "summary", "to_text"]
 
 
 def to_text(sheet: Sheet, folded: bool = True) -> str:
@@ -53,11 +53,12 @@ def chain_text(chain: Chain) -> str:
     if chain.start is not None:
         text += chain.start.label
     for step in chain.steps:
-        text += _step(step, first=chain.start is None and step is chain.steps[0])
+        text += step_text(step, first=chain.start is None and step is chain.steps[0])
     return text
 
 
-def _step(step: Step, first: bool) -> str:
+def step_text(step: Step, first: bool) -> str:
+    """Return one step of a chain: ` -> view [B, T, H, D]`; `first`: nothing stands before it."""
     result = _outputs(step.op.outputs)
     if step.sign:
         return f" {step.sign} {' '.join(o.label for o in step.others)} -> {result}".rstrip()
