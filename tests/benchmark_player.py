@@ -14,9 +14,8 @@ from pathlib import Path
 
 import torch
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))
-sys.path.insert(0, str(HERE / "browser"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent / "browser"))
 
 from conftest import QUIET, find_browser, is_root
 from playwright.sync_api import Page, sync_playwright

@@ -215,13 +215,17 @@ def _says(op: Op) -> str:
 
 
 def _motion(op: Op) -> dict[str, Any]:
-    """Return what moves: the kind, its axes, and for each result what is read of each input."""
+    """Return what moves: the kind, its axes, and for each result what is read of each input.
+
+    `one`: its rows sum to 1; `hatch`: the number of the input that is its mask.
+    """
     found = [motion(op, at) for at in range(min(len(op.outputs), _MOST_TENSORS))]
     if not found:
         return {"kind": "other", "about": [], "reads": []}
     reads = [[_read(read) for read in one.reads[:_MOST_TENSORS]] for one in found]
-    one = {"one": True} if op.name.rstrip("_") in _TO_ONE else {}
-    return {"kind": found[0].kind, "about": list(found[0].axes), "reads": reads, **one}
+    name = op.name.rstrip("_")
+    marks = {"one": True} if name in _TO_ONE else {"hatch": 1} if name == "masked_fill" else {}
+    return {"kind": found[0].kind, "about": list(found[0].axes), "reads": reads, **marks}
 
 
 def _read(read: Read) -> Any:

@@ -346,7 +346,7 @@ export class Stage {
     const read = this.look.reads?.[0]?.[0];
     if ((kind === "regroup" || kind === "move") && read) this.follow(input, output, read);
     if (kind === "cut" || kind === "join") this.tintParts();
-    if (kind === "mask") this.hatch(output);
+    if (this.look.hatch) this.hatch(output, this.look.hatch);
     if (kind === "contract" || kind === "normalise" || kind === "reduce") this.turns = this.countTurns(about);
   }
 
@@ -422,11 +422,11 @@ export class Stage {
   }
 
   /** Hatch what the mask hides, where the mask's numbers are known; else all it covers, more faintly. */
-  hatch(output) {
-    const mask = this.ins[1];
+  hatch(output, number) {
+    const mask = this.ins[number];
     for (const cell of output.cells) {
       if (!mask) continue;
-      const at = reads(this.look.reads?.[0]?.[1], cell.index, mask.tensor.shape, output.tensor.shape);
+      const at = reads(this.look.reads?.[0]?.[number], cell.index, mask.tensor.shape, output.tensor.shape);
       const value = at && !at.includes("all") ? mask.tensor.values?.[ravel(at, mask.tensor.shape)] : undefined;
       cell.hatched = value === undefined ? "perhaps" : value ? "yes" : false;
     }
@@ -504,7 +504,7 @@ export class Stage {
       y = mix(cell.from[1], y, ease(this.p));
     } else if (moving && kind === "contract") {
       filled = this.p;
-    } else if (moving && !(kind === "mask" && this.ins.length > 1)) {
+    } else if (moving && !this.look.hatch) {
       alpha = clamp((this.p * 1.3 - cell.wave) / 0.3);
     }
     if (alpha <= 0) return;
