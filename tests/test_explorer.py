@@ -8,6 +8,7 @@ from pathlib import Path
 import nbformat
 import pytest
 import torch
+from matplotlib.figure import Figure
 from nbclient import NotebookClient
 from nbconvert import HTMLExporter
 from torch import nn
@@ -269,7 +270,11 @@ def test_show_replaces_the_picture():
 
     assert make(show=lambda t: f"<i>{t.output.numel()}</i>")._panel.picture == "<i>40</i>"
     assert make(show=lambda t: Table())._panel.picture == "<table></table>"
-    with pytest.raises(TypeError, match="show must return HTML or an object with _repr_html_; it returned int"):
+    figure = make(show=lambda t: Figure(figsize=(2, 1)))._panel.picture
+    assert figure.startswith("<svg") and "http-equiv" not in figure
+    with pytest.raises(
+        TypeError, match="show must return HTML, a figure or an object with _repr_html_; it returned int"
+    ):
         make(show=lambda t: 3)
 
 

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,8 @@ def explore(build: Callable[..., Any], *, show: Callable[[Any], Any] | None = No
     False a switch (`causal=True`). The first values are the defaults of `build`'s own parameters where it has them,
     else the low end, the first of the list, the switch as it is given. Where H and D are both ranges, C can move
     (C = H x D) or be held (D = C / H).
-    `show(trace)` gives another picture: an object with `_repr_html_`, or HTML as a string, used as it stands.
+    `show(trace)` gives another picture: an object with `_repr_html_`, a matplotlib figure, or HTML as a string, used as
+    it stands.
 
     Beside the picture stand the parameters, FLOPs, new and peak memory of the run and, for a model that can generate,
     the bytes of its cache, each against the setting before; what differs in the picture is marked.
@@ -512,12 +514,16 @@ def _difference(before: Any, now: Any) -> str:
 
 
 def _html(shown: Any) -> str:
-    """Return the HTML of what a view gave: a string as it stands, else the object's own."""
+    """Return the HTML of what a view gave: a string as it stands, a figure as SVG, else the object's own."""
     if isinstance(shown, str):
         return shown
+    if hasattr(shown, "savefig"):
+        drawn = StringIO()
+        shown.savefig(drawn, format="svg")
+        return drawn.getvalue()[drawn.getvalue().index("<svg") :]
     make = getattr(shown, "_repr_html_", None) or getattr(shown, "to_html", None)
     if make is None:
-        text = _("show must return HTML or an object with _repr_html_; it returned {kind}.")
+        text = _("show must return HTML, a figure or an object with _repr_html_; it returned {kind}.")
         raise TypeError(text.format(kind=type(shown).__name__))
     return str(make())
 
