@@ -28,11 +28,12 @@ def test_run_all_move_a_control_answer_a_check(lab_at, page, name: str) -> None:
     lab.run_all(page)
     assert "Traceback" not in page.locator(".jp-Notebook").inner_text()
 
-    slider = page.locator(PANEL).first.get_by_role("slider", name=re.compile(r"^H\b"))
+    panel = page.locator(PANEL).filter(has=page.get_by_role("slider", name=re.compile(r"^H\b"))).first
+    slider = panel.get_by_role("slider", name=re.compile(r"^H\b"))
     heads = int(slider.input_value())
     slider.focus()
     page.keyboard.press("ArrowRight")
-    page.locator(".te-status").first.filter(has_text=f"C = H x D = {heads + 1} x").wait_for()
+    panel.locator(".te-status").filter(has_text=f"C = H x D = {heads + 1} x").wait_for()
     lab.screenshot(page, f"notebook-{name}-moved", PANEL)
 
     place, answer = first_plain_check(copy)
