@@ -1,8 +1,9 @@
-"""Gives each check of the notebooks a cell of its own with nbgrader's metadata: `python tests/check_cells.py`.
+"""Gives each check of the notebooks its question and a cell with nbgrader's metadata: `python tests/check_cells.py`.
 
-The learner answers in the cell before. A check's cell is what nbgrader calls an autograder test: it has the points of
-the exercise, and nbgrader puts it back if a learner edits it. Run it after a check was added to a notebook, or an
-exercise got other points; `tests/lessons/test_nbgrader.py` fails until then.
+The question, as the exercise has it, stands above the cell in which the learner answers, and the check below. A
+check's cell is what nbgrader calls an autograder test: it has the points of the exercise, and nbgrader puts it back if
+a learner edits it. Run it after a check was added to a notebook, or an exercise got another question or other points;
+`tests/lessons/test_nbgrader.py` fails until then.
 """
 
 import copy
@@ -28,13 +29,30 @@ def metadata(id: str) -> dict[str, Any]:
     return {**kind, "grade_id": id, "points": points, "schema_version": 3}
 
 
+ASKS = "**Exercise** `"
+"""How the cell of a question begins; no other cell may."""
+
+
+def question(id: str) -> dict[str, Any]:
+    """Return the cell that asks what an exercise asks."""
+    exercise = {exercise.id: exercise for exercise in exercises()}[id]
+    counts = [f"{n} {word}{'s' * (n != 1)}" for n, word in ((exercise.minutes, "minute"), (exercise.points, "point"))]
+    lines = [f"{ASKS}{id}` · {' · '.join(counts)}", "", exercise.question]
+    if exercise.choices:
+        lines += ["", *(f"- **{letter}**: {text}" for letter, text in exercise.choices.items())]
+    text = "\n".join(lines)
+    return {"cell_type": "markdown", "id": "", "metadata": {}, "source": text.splitlines(keepends=True)}
+
+
 def marked(notebook: dict[str, Any]) -> dict[str, Any]:
-    """Return the notebook with each check in a cell of its own, marked, and no other cell marked."""
+    """Return the notebook with each check in a cell of its own, its question above, and no other cell marked."""
     notebook = copy.deepcopy(notebook)
     cells: list[dict[str, Any]] = []
     for cell in notebook["cells"]:
         cell["metadata"].pop("nbgrader", None)
         source = "".join(cell["source"])
+        if source.startswith(ASKS):
+            continue
         found = CHECK.search(source) if cell["cell_type"] == "code" else None
         if found is None:
             cells.append(cell)
@@ -44,6 +62,7 @@ def marked(notebook: dict[str, Any]) -> dict[str, Any]:
             cells.append({**copy.deepcopy(cell), "source": before.splitlines(keepends=True)})
         check = source[found.start() :].strip()
         marks = {**cell["metadata"], "nbgrader": metadata(found[1])}
+        cells.insert(len(cells) - 1, question(found[1]))
         cells.append({**cell, "source": check.splitlines(keepends=True), "metadata": marks})
     return {**notebook, "cells": [{**cell, "id": str(number)} for number, cell in enumerate(cells)]}
 

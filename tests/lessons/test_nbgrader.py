@@ -53,9 +53,10 @@ def test_the_notebooks_are_marked_as_the_script_marks_them(path: Path) -> None:
 def test_the_script_splits_a_cell_that_holds_answer_and_check() -> None:
     cell: dict[str, Any] = {"cell_type": "code", "id": "7", "metadata": {}, "outputs": [], "execution_count": None}
     cell["source"] = ["answer = ...\n", 'lessons.check("scores_shape", answer)']
-    one, two = check_cells.marked({"cells": [cell]})["cells"]
-    assert one["source"] == ["answer = ..."] and one["metadata"] == {} and one["id"] == "0"
-    assert two["source"] == ['lessons.check("scores_shape", answer)'] and two["id"] == "1"
+    asks, one, two = check_cells.marked({"cells": [cell]})["cells"]
+    assert BY_ID["scores_shape"].question in "".join(asks["source"]) and asks["cell_type"] == "markdown"
+    assert one["source"] == ["answer = ..."] and one["metadata"] == {} and one["id"] == "1"
+    assert two["source"] == ['lessons.check("scores_shape", answer)'] and two["id"] == "2"
     assert two["metadata"]["nbgrader"]["grade_id"] == "scores_shape"
 
 
