@@ -13,8 +13,9 @@ os.environ.update(
 )
 
 import ipaddress
+import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,14 @@ def one_thread() -> None:
     """Begin with one thread and gradients on, whatever the test before did."""
     torch.set_num_threads(1)
     torch.set_grad_enabled(True)
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Let SIGINT raise KeyboardInterrupt, as in a terminal and a kernel; a run in the background ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

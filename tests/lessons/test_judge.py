@@ -152,6 +152,7 @@ def test_any_exception_becomes_feedback(answer: Any) -> None:
     assert feedback.status == "error" and len(feedback.message) < 800
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_stop_pressed_by_the_learner_goes_through() -> None:
     def pressed(x: Tensor, H: int) -> Any:
         signal.raise_signal(signal.SIGINT)

@@ -187,6 +187,8 @@ def _passes(exercise: Exercise, function: Callable[..., Any], solved: Solved) ->
     return True
 
 
+SEED = 3
+"""Of the inputs that a check draws: fixed here, so that two runs say the same."""
 KILLED: list[int] = []
 EQUIVALENT: list[str] = []
 
@@ -195,7 +197,7 @@ EQUIVALENT: list[str] = []
 def test_no_differing_mutant_passes(exercise: Exercise, seed: Callable[..., Any]) -> None:
     assert exercise.inputs
     killed, survivors = 0, []
-    checked, many = _solved(exercise, exercise.inputs(Draw())), _solved(exercise, _many_cases(exercise))
+    checked, many = _solved(exercise, exercise.inputs(Draw(SEED))), _solved(exercise, _many_cases(exercise))
     for source, mutant in mutants(seed):
         if not _passes(exercise, mutant, checked):
             killed += 1

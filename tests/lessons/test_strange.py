@@ -132,6 +132,7 @@ def test_a_check_that_is_slow_itself_does_not_blame_the_learner(monkeypatch: pyt
     assert feedback.mistake == "time_limit" and "your code" not in feedback.message
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_stop_shows_one_sentence() -> None:
     def presses_stop(x: Any, H: int) -> Any:
         signal.raise_signal(signal.SIGINT)

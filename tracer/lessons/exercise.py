@@ -127,15 +127,16 @@ def usual_cases(
     """Return the usual inputs: readable, random with distinct sizes twice, all sizes equal, and mostly ones.
 
     `build(sizes, fill)` makes the arguments; `first` fills those of the first case, which messages quote. Where there
-    are T and S, T is the smaller, the larger, and the smaller again. `derive(sizes)` returns sizes to replace or add:
-    an even D, an H that G divides.
+    are T and S, T is the smaller, the larger, and the smaller again; so is H beside D. `derive(sizes)` returns sizes to
+    replace or add: an even D, an H that G divides.
     """
     names = letters.split()
     plan: list[tuple[dict[str, int], Fill]] = []
     for place, fill in enumerate((first, draw.normal, draw.normal)):
         sizes = draw.sizes(letters)
-        if "T" in sizes and "S" in sizes and (sizes["T"] < sizes["S"]) == (place == 1):
-            sizes["T"], sizes["S"] = sizes["S"], sizes["T"]
+        for a, b in (("T", "S"), ("H", "D")):
+            if {a, b} <= sizes.keys() and (sizes[a] < sizes[b]) == (place == 1):
+                sizes[a], sizes[b] = sizes[b], sizes[a]
         plan.append((sizes, fill))
     plan += [(_with_width(dict.fromkeys(names, 4)), draw.normal)]
     plan += [(_with_width(dict.fromkeys(names, 1) | {"D": 3}), draw.normal)]
