@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
         bounds = Bounds(arguments.seconds, arguments.memory)
         settings = Settings(assignment, arguments.seed, arguments.jobs, arguments.anew, bounds)
         opened: Apart = Unwalled() if arguments.unsafe else Nursery()
-        with opened as apart, tqdm(unit="notebook", file=sys.stderr) as bar:
+        with opened as apart, tqdm(unit=" notebooks", file=sys.stderr) as bar:
 
             def progress(done: int, total: int) -> None:
                 bar.total = total
