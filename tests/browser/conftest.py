@@ -233,6 +233,33 @@ class Lab:
         return path
 
 
+class Voila(Lab):
+    """Voilà in the place of JupyterLab."""
+
+    PROBE = "/"
+
+    def _command(self):
+        port = urlsplit(self.address).port
+        return [
+            sys.executable,
+            "-m",
+            "voila",
+            str(self.folder),
+            "--no-browser",
+            f"--port={port}",
+            "--Voila.ip=127.0.0.1",
+        ]
+
+    def stop(self):
+        self._server.terminate()
+        try:
+            self._server.wait(10)
+        except subprocess.TimeoutExpired:
+            self._server.kill()
+            self._server.wait()
+        self._log.close()
+
+
 # the toolbar says idle before there is a kernel; the status bar tells which kernel is idle
 IDLE = r"() => /\(ipykernel\) \| Idle/.test(document.querySelector('#jp-main-statusbar')?.innerText ?? '')"
 ALL_NUMBERED = r"""() => {

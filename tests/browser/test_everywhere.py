@@ -2,7 +2,6 @@
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -13,39 +12,12 @@ from nbclient import NotebookClient
 from nbconvert import HTMLExporter
 
 from tests.browser.axe import violations
-from tests.browser.conftest import ARTEFACTS, ROOT, Lab, is_root
+from tests.browser.conftest import ARTEFACTS, ROOT, Lab, Voila, is_root
 
 pytestmark = pytest.mark.timeout(120)
 
 DATA = Path(__file__).parent / "data"
 NOTEBOOK = "explore_gpt.ipynb"
-
-
-class Voila(Lab):
-    """Voilà in the place of JupyterLab."""
-
-    PROBE = "/"
-
-    def _command(self):
-        port = urlsplit(self.address).port
-        return [
-            sys.executable,
-            "-m",
-            "voila",
-            str(self.folder),
-            "--no-browser",
-            f"--port={port}",
-            "--Voila.ip=127.0.0.1",
-        ]
-
-    def stop(self):
-        self._server.terminate()
-        try:
-            self._server.wait(10)
-        except subprocess.TimeoutExpired:
-            self._server.kill()
-            self._server.wait()
-        self._log.close()
 
 
 class Notebook7(Lab):

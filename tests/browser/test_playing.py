@@ -1,7 +1,6 @@
 """The player in the saved file and in JupyterLab: at every step, by keyboard alone, it agrees with the trace."""
 
 import re
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +9,8 @@ import torch
 from handmade import Maker
 
 import tracer
-from tests.browser.conftest import ARTEFACTS, Lab
+from tests.browser.axe import violations
+from tests.browser.conftest import ARTEFACTS, Voila
 from tracer.models import GPT, GPTConfig
 from tracer.render import player as packed
 from tracer.render.layout import Sheet
@@ -341,13 +341,6 @@ def test_nothing_overlaps_is_cut_off_or_scrolls_sideways(page, trace, animated, 
             page.keyboard.press("ArrowRight")
 
 
-def serious(page, context):
-    """Return the violations that axe-core calls serious or critical, in short."""
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    found = axe.run(page, context=context).response["violations"]
-    return [(v["id"], v["nodes"][0]["html"][:200]) for v in found if v["impact"] in ("serious", "critical")]
-
-
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])
 def test_axe_finds_no_serious_violation(page, trace, by_hand, tmp_path, width, theme):
@@ -355,15 +348,15 @@ def test_axe_finds_no_serious_violation(page, trace, by_hand, tmp_path, width, t
     page.emulate_media(color_scheme=theme, reduced_motion="reduce")
     player = save(by_hand, tmp_path, page)
     page.keyboard.press("End")
-    assert serious(page, None) == []
+    assert violations(page) == []
     player = save(trace, tmp_path, page)
     page.keyboard.press("/")
     page.keyboard.type("view")
-    assert serious(page, None) == []
+    assert violations(page) == []
     page.locator("#tracer-table > summary").click()
     page.keyboard.press("Escape")
     player.get_by_role("button", name="Unfold all").click()
-    assert serious(page, None) == []
+    assert violations(page) == []
 
 
 def test_focus_can_be_seen_on_all_that_takes_it(page, by_hand, tmp_path):
@@ -476,34 +469,16 @@ def test_in_jupyterlab_it_steps_through_the_whole_gpt_and_no_key_gets_away(lab_a
             page.keyboard.press(key)
     assert lab.count_cells(page) == cells
     assert page.locator(".jp-Dialog").count() == 0
-    assert serious(page, ".tracer-player") == []
+    assert violations(page, ".tracer-player") == []
     assert page.locator(".shape-tracer").count() == 1 and not page.locator(".shape-tracer").is_visible()
 
 
 # ------------------------------------------------------------------ Voilà
 
 
-class Voila(Lab):
-    """Voilà in the place of JupyterLab."""
-
-    def _command(self):
-        port = self.address.rpartition(":")[2]
-        folder = str(self.folder)
-        return [sys.executable, "-m", "voila", folder, "--no-browser", f"--port={port}", "--Voila.ip=127.0.0.1"]
-
-    def ask(self, path, method="GET"):
-        """Voilà has no interface to ask: its page answers as soon as it is up."""
-        return method == "GET" and super().ask("/")
-
-    def stop(self):
-        self._server.terminate()
-        super().stop()
-
-
 @pytest.fixture
 def voila(tmp_path):
     """A running Voilà on the folder of notebooks."""
-    pytest.importorskip("voila", reason="Voilà is in the extra 'teacher'")
     ARTEFACTS.mkdir(exist_ok=True)
     started = Voila(DATA, tmp_path)
     try:
@@ -522,6 +497,6 @@ def test_in_voila_it_steps_through_the_whole_gpt(voila, watched, trace):
     player.get_by_role("button", name="Unfold all").press("Enter")
     step_through(page, player, trace)
     voila.screenshot(page, "player-voila", ".tracer-player")
-    assert serious(page, ".tracer-player") == []
+    assert violations(page, ".tracer-player") == []
     assert not [url for url in watch.away if not url.endswith(".min.css")]
     assert not [error for error in watch.errors if "tracer" in error or "player" in error]
