@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -298,7 +299,10 @@ def test_where_no_widget_lives_the_table_shows(trace: Trace, monkeypatch: pytest
 
 
 def node() -> str:
-    found = shutil.which("node")
+    """Return node, or the one that playwright brings with it."""
+    spec = find_spec("playwright")
+    driver = Path(spec.origin).parent / "driver" / "node" if spec and spec.origin else None
+    found = shutil.which("node") or (str(driver) if driver and driver.exists() else None)
     if found is None:
         pytest.skip("node is not installed: the scripts' own tests need it")
     return found
@@ -310,7 +314,7 @@ def test_the_scripts_parts_by_themselves(tmp_path: Path) -> None:
         shutil.copytree(folder, tmp_path / folder.name, dirs_exist_ok=True)
     shutil.move(tmp_path / "widget", tmp_path / "all")
     (tmp_path / "all" / "package.json").write_text('{"type": "module"}', encoding="utf-8")
-    command = [node(), "--test", *map(str, sorted((tmp_path / "all").glob("*.test.mjs")))]
+    command = [node(), "--test", "--test-reporter=tap", *map(str, sorted((tmp_path / "all").glob("*.test.mjs")))]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^# pass [1-9]", done.stdout, re.MULTILINE)

@@ -207,9 +207,7 @@ function render({ model, el }) {
 
   // 2. the elements
   const modes = form.modes && makeModes(form.modes, `${id}-mode`, ask);
-  const controls = form.controls.map((spec, index) =>
-    MAKERS[spec.kind](spec, `${id}-${index}`, ask),
-  );
+  const controls = form.controls.map((spec, index) => MAKERS[spec.kind](spec, `${id}-${index}`, ask));
   const status = make("p", { className: "te-sentence" });
   const figures = make("p", { className: "te-figures" });
   const changed = make("p", { className: "te-difference" });

@@ -83,7 +83,7 @@ class Box {
 
   /** The edges: a line over the first block of an axis, with the name and the size of the axis. */
   makeEdges() {
-    const { tensor, dirs, shown, stage } = this;
+    const { tensor, dirs, stage } = this;
     const strides = ["move", "regroup"].includes(stage.look.kind) && tensor.stride;
     return tensor.axes.map((axis, at) => {
       const name = tensor.origins?.[at] || axis;
